@@ -1,0 +1,245 @@
+"""What the model is (`Priors`), how a sweep goes (`Moves`), how a run goes (`Schedule`).
+
+Frozen, checked where they are made, and turned into plain dictionaries and back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+from doublefeature.errors import SettingsError
+
+LEARNABLE = ("mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd")
+
+
+class _Settings:
+    """Shared by the three settings classes: plain dictionaries in and out, unknown keys refused."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain values, ready for JSON."""
+        plain = asdict(self)  # type: ignore[call-overload]
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build from plain values; an unknown key is an error, never ignored."""
+        known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        for key in values:
+            if key not in known:
+                raise SettingsError(
+                    f"unknown key {key!r} in {cls.__name__.lower()}. Known keys: {', '.join(sorted(known))}."
+                )
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+@dataclass(frozen=True)
+class Priors(_Settings):
+    """The model and its priors; the defaults are section 3 of the paper.
+
+    A value that is learnt (named in `learn`) is the centre of its own prior; one that is not stays fixed.
+    """
+
+    mass: float = 3.0
+    """λ: how many features to expect, λ (1 + 1/2 + … + 1/users). Learnt: Gamma with this mean."""
+    item_rate: float = 0.2
+    """p: probability that an item belongs to a feature. Learnt: Beta with this mean."""
+    effect_sd: float = 2.0
+    """σ_θ: standard deviation of a feature's effect on the score scale, where levels are one apart."""
+    item_offsets: bool = True
+    """Whether items have an offset ρ of their own."""
+    item_offset_sd: float = 1.0
+    """σ_ρ: spread of item offsets."""
+    user_offsets: bool = False
+    """Whether users have an offset α of their own (beyond the paper)."""
+    user_offset_sd: float = 0.5
+    """σ_α: spread of user offsets."""
+    noise_shape: float = 5.0
+    """Shape of the inverse gamma prior of τ²."""
+    noise_rate: float = 1.0
+    """Scale of the inverse gamma prior of τ²; the prior mean of τ² is scale / (shape − 1)."""
+    noise_scale: float | None = None
+    """A fixed τ. None: τ is sampled."""
+    base: float | None = None
+    """b0, the score of a pair with no offsets and no features. None: half the number of levels."""
+    learn: tuple[str, ...] = ()
+    """Which of mass, item_rate, effect_sd, item_offset_sd, user_offset_sd are sampled."""
+    item_rate_by_feature: bool = False
+    """Every feature has its own p_k ~ Beta in place of one p for all."""
+    mass_shape: float = 2.0
+    """How firmly a learnt mass is held near its centre (shape of its Gamma prior)."""
+    item_rate_weight: float = 5.0
+    """How firmly a learnt rate is held near its centre (pseudo-items of its Beta prior)."""
+    sd_shape: float = 3.0
+    """How firmly learnt standard deviations are held near their centres (inverse gamma shape)."""
+    effect_values: tuple[float, ...] = ()
+    """When given, effects can take only these values, each equally likely, in place of the normal prior."""
+
+    def __post_init__(self) -> None:
+        for name in ("mass", "effect_sd", "item_offset_sd", "user_offset_sd", "noise_shape", "noise_rate"):
+            _check_positive(name, getattr(self, name))
+        for name in ("mass_shape", "item_rate_weight"):
+            _check_positive(name, getattr(self, name))
+        _check_number("item_rate", self.item_rate)
+        if not 0.0 < self.item_rate < 1.0:
+            raise SettingsError(f"item_rate must lie strictly between 0 and 1, got {self.item_rate!r}.")
+        _check_number("sd_shape", self.sd_shape)
+        if self.sd_shape <= 1.0:
+            raise SettingsError(f"sd_shape must be above 1, got {self.sd_shape!r}.")
+        if self.noise_scale is not None:
+            _check_positive("noise_scale", self.noise_scale)
+        if self.base is not None:
+            _check_number("base", self.base)
+        for name in ("item_offsets", "user_offsets", "item_rate_by_feature"):
+            _check_flag(name, getattr(self, name))
+        self._check_learn()
+        self._check_effect_values()
+
+    def _check_learn(self) -> None:
+        if isinstance(self.learn, str):
+            raise SettingsError(f"learn must be a list of names, got {self.learn!r}. Write [{self.learn!r}].")
+        object.__setattr__(self, "learn", tuple(self.learn))
+        for name in self.learn:
+            if name not in LEARNABLE:
+                raise SettingsError(f"cannot learn {name!r}. Choose among {', '.join(LEARNABLE)}.")
+        if "user_offset_sd" in self.learn and not self.user_offsets:
+            raise SettingsError("learning user_offset_sd needs user_offsets=True.")
+        if "item_offset_sd" in self.learn and not self.item_offsets:
+            raise SettingsError("learning item_offset_sd needs item_offsets=True.")
+        if "item_rate" in self.learn and self.item_rate_by_feature:
+            raise SettingsError("learn item_rate or set item_rate_by_feature, not both.")
+
+    def _check_effect_values(self) -> None:
+        object.__setattr__(self, "effect_values", tuple(self.effect_values))
+        for value in self.effect_values:
+            _check_number("effect_values", value)
+        if len(set(self.effect_values)) != len(self.effect_values) or len(self.effect_values) == 1:
+            raise SettingsError("effect_values needs at least two values, all different, or none.")
+        if self.effect_values and "effect_sd" in self.learn:
+            raise SettingsError("effect_sd has no meaning beside effect_values: do not learn it.")
+
+    def with_everything_learnt(self) -> Priors:
+        """Return the same model with every hyperparameter that has a meaning in it learnt."""
+        names = ["mass", "item_rate"] if not self.item_rate_by_feature else ["mass"]
+        names += [] if self.effect_values else ["effect_sd"]
+        names += ["item_offset_sd"] if self.item_offsets else []
+        names += ["user_offset_sd"] if self.user_offsets else []
+        return replace(self, learn=tuple(names))
+
+
+@dataclass(frozen=True)
+class Moves(_Settings):
+    """Which block updates a sweep runs, and how often. Any choice draws from the same posterior."""
+
+    user_scan: str = "parallel"
+    """`parallel`: users at once, given a random order of users; `serial`: one user after the other."""
+    prior_singletons: bool = True
+    """Renew every user's private features from the prior."""
+    collapsed_singletons: float = 0.1
+    """Share of users whose private features are renewed with the items integrated out (below 1,000 users: all)."""
+    feature_moves: int = 2
+    """Births, deaths, regrowths, splits and merges of whole features tried per sweep."""
+    complements: bool = True
+    """Swap members and non-members of a feature when offsets can take up the difference."""
+    offset_flips: float = 0.05
+    """Share of item memberships flipped together with the item's offset."""
+    effect_every: int = 5
+    """Update effects with the latent scores integrated out every so many sweeps (0: never)."""
+    noise_slice_every: int = 10
+    """Update τ with the latent scores integrated out every so many sweeps (0: never), given them otherwise."""
+    table_from: int = 2_000
+    """Number of ratings from which likelihoods are read off a table."""
+
+    def __post_init__(self) -> None:
+        if self.user_scan not in ("parallel", "serial"):
+            raise SettingsError(f"user_scan must be 'parallel' or 'serial', got {self.user_scan!r}.")
+        for name in ("prior_singletons", "complements"):
+            _check_flag(name, getattr(self, name))
+        for name in ("collapsed_singletons", "offset_flips"):
+            _check_number(name, getattr(self, name))
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise SettingsError(f"{name} is a share between 0 and 1, got {getattr(self, name)!r}.")
+        for name in ("feature_moves", "effect_every", "noise_slice_every", "table_from"):
+            check_count(name, getattr(self, name), least=0)
+        if not (self.prior_singletons or self.collapsed_singletons > 0.0 or self.feature_moves):
+            raise SettingsError(
+                "no move can create a feature: turn on prior_singletons, collapsed_singletons or feature_moves."
+            )
+
+
+@dataclass(frozen=True)
+class Schedule(_Settings):
+    """How long a run is and how it is spread over chains and threads."""
+
+    sweeps: int = 400
+    """Sweeps per chain, warm-up included."""
+    warmup: int = 200
+    """Sweeps thrown away at the start of each chain."""
+    thin: int = 4
+    """Keep every so many sweeps after the warm-up."""
+    chains: int = 4
+    """Independent chains, averaged in every answer."""
+    threads: int | None = None
+    """Threads used in all. None: every core. The draws do not depend on it."""
+
+    def __post_init__(self) -> None:
+        for name in ("sweeps", "thin", "chains"):
+            check_count(name, getattr(self, name), least=1)
+        check_count("warmup", self.warmup, least=0)
+        if self.threads is not None:
+            check_count("threads", self.threads, least=1)
+        if self.warmup >= self.sweeps:
+            raise SettingsError(
+                f"warmup ({self.warmup}) must be below sweeps ({self.sweeps}), or no draw is left."
+            )
+
+    @property
+    def draws_per_chain(self) -> int:
+        """How many draws one chain keeps."""
+        return (self.sweeps - self.warmup) // self.thin
+
+
+def check_seed(seed: object) -> int:
+    """Return the seed, or raise unless it is an integer from 0 to 2^63 − 1."""
+    check_count("seed", seed, least=0)
+    value = int(seed)  # type: ignore[call-overload]
+    if value >= 2**63:
+        raise SettingsError(f"seed must be below 2^63, got {value}.")
+    return value
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Raise unless the value is an integer of at least `least` (True and False are not integers here)."""
+    whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not whole:
+        raise SettingsError(f"{name} must be an integer, got {value!r}.")
+    if value.__index__() < least:  # type: ignore[attr-defined]
+        raise SettingsError(f"{name} must be at least {least}, got {value!r}.")
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{name} must be True or False, got {value!r}.")
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise SettingsError(f"{name} must be a finite number, got {value!r}.")
+
+
+def _check_positive(name: str, value: object) -> None:
+    _check_number(name, value)
+    if value <= 0:  # type: ignore[operator]
+        raise SettingsError(f"{name} must be above 0, got {value!r}.")
+
+
+PRESETS = {"paper": Priors()}
+
+
+def preset(name: str) -> Priors:
+    """Return the priors of a named preset."""
+    if name not in PRESETS:
+        raise SettingsError(f"unknown preset {name!r}. Choose among {', '.join(sorted(PRESETS))}.")
+    return PRESETS[name]

@@ -1,0 +1,52 @@
+"""Named data sets, read from a folder that the user keeps: none comes with the package.
+
+Set the environment variable ``DOUBLEFEATURE_DATA`` to a folder that holds the unpacked data sets under their
+names, such as ``ml-1m/ratings.dat``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from doublefeature._delimited import Layout, display_name, read_delimited
+from doublefeature.errors import InputError
+from doublefeature.ratings import Ratings, parse_levels, show
+
+
+@dataclass(frozen=True)
+class _DataSet:
+    file: str
+    layout: Layout
+    levels: str
+
+
+_DATA_SETS = {
+    "ml-100k": _DataSet("u.data", Layout("\t", header=False), "1..5"),
+    "ml-1m": _DataSet("ratings.dat", Layout("::", header=False), "1..5"),
+    "ml-latest-small": _DataSet("ratings.csv", Layout(",", header=True), "0.5..5:0.5"),
+}
+
+DATASET_NAMES = tuple(_DATA_SETS)
+"""Names that `load_dataset` knows."""
+
+
+def data_folder() -> Path | None:
+    """Return the folder that ``DOUBLEFEATURE_DATA`` names, None when it is not set."""
+    folder = os.environ.get("DOUBLEFEATURE_DATA")
+    return Path(folder) if folder else None
+
+
+def load_dataset(name: str) -> Ratings:
+    """Read one of `DATASET_NAMES` from `data_folder`, with the levels its publishers declare."""
+    if name not in _DATA_SETS:
+        raise InputError(f"data set {show(name)} is not known. Known are: {', '.join(DATASET_NAMES)}.")
+    known, folder = _DATA_SETS[name], data_folder()
+    remedy = f"Set DOUBLEFEATURE_DATA to the folder that holds {name}/{known.file}"
+    if folder is None:
+        raise InputError(f"data set {name} cannot be found: DOUBLEFEATURE_DATA is not set. {remedy}.")
+    path = folder / name / known.file
+    if not path.is_file():
+        raise InputError(f"{display_name(path)}: there is no such file. {remedy}.")
+    return read_delimited(path, lambda head: known.layout, levels=parse_levels(known.levels))

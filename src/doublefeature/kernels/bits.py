@@ -1,0 +1,171 @@
+"""Bit sets: rows of 64-bit words, one bit per slot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel
+from doublefeature.model.state import State
+
+WordArray = NDArray[np.uint64]
+
+ONE = np.uint64(1)
+ZERO = np.uint64(0)
+
+
+@intrinsic
+def lowest_bit(typing_context: Any, word: Any) -> Any:
+    """Return the position of the lowest set bit of a word that is not zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def count_bits(typing_context: Any, word: Any) -> Any:
+    """Return the number of set bits of a word."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+@kernel
+def has_bit(words: WordArray, row: int, slot: int) -> bool:
+    """Whether a row belongs to the feature in a slot."""
+    return ((words[row, slot >> 6] >> np.uint64(slot & 63)) & ONE) != ZERO
+
+
+@kernel
+def set_bit(words: WordArray, row: int, slot: int) -> None:
+    """Put a row into the feature in a slot."""
+    words[row, slot >> 6] |= ONE << np.uint64(slot & 63)
+
+
+@kernel
+def clear_slot(words: WordArray, slot: int) -> None:
+    """Take every row out of the feature in a slot."""
+    mask = ~(ONE << np.uint64(slot & 63))
+    for row in range(words.shape[0]):
+        words[row, slot >> 6] &= mask
+
+
+@kernel
+def count_members(words: WordArray) -> NDArray[np.int64]:
+    """Return the number of members of every slot."""
+    counts = np.zeros(64 * words.shape[1], np.int64)
+    for row in range(words.shape[0]):
+        for w in range(words.shape[1]):
+            word = words[row, w]
+            while word != ZERO:
+                counts[64 * w + np.int64(lowest_bit(word))] += 1
+                word &= word - ONE
+    return counts
+
+
+@kernel
+def members_of(words: WordArray, slot: int) -> NDArray[np.uint8]:
+    """Return a byte per row: 1 where the row belongs to the feature in a slot."""
+    out = np.empty(words.shape[0], np.uint8)
+    for row in range(words.shape[0]):
+        out[row] = has_bit(words, row, slot)
+    return out
+
+
+@kernel
+def active_slots(active: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the slots that hold a feature."""
+    slots = np.empty(active.size, np.int64)
+    count = 0
+    for slot in range(active.size):
+        if active[slot] != 0:
+            slots[count] = slot
+            count += 1
+    return slots[:count]
+
+
+@kernel
+def _wider(words: WordArray) -> WordArray:
+    out = np.zeros((words.shape[0], 2 * words.shape[1]), np.uint64)
+    for row in range(words.shape[0]):
+        for w in range(words.shape[1]):
+            out[row, w] = words[row, w]
+    return out
+
+
+@kernel
+def _grown(state: State) -> State:
+    slots = state.active.size
+    active = np.zeros(2 * slots, np.uint8)
+    effect = np.zeros(2 * slots)
+    item_rate = np.zeros(2 * slots)
+    item_effect = np.zeros((state.item_effect.shape[0], 2 * slots))
+    for slot in range(slots):
+        active[slot] = state.active[slot]
+        effect[slot] = state.effect[slot]
+        item_rate[slot] = state.item_rate[slot]
+        for item in range(item_effect.shape[0]):
+            item_effect[item, slot] = state.item_effect[item, slot]
+    return State(
+        _wider(state.user_words),
+        _wider(state.item_words),
+        active,
+        effect,
+        item_effect,
+        item_rate,
+        state.item_offset,
+        state.user_offset,
+        state.user_scale,
+        state.cutpoints,
+        state.hyper,
+    )
+
+
+@kernel
+def with_free_slot(state: State) -> State:
+    """Return a state with at least one free slot: the same one, or one with twice the words."""
+    for slot in range(state.active.size):
+        if state.active[slot] == 0:
+            return state
+    return _grown(state)
+
+
+@kernel
+def open_slot(state: State, effect: float, item_rate: float) -> int:
+    """Take a free slot for a new feature without members and return it."""
+    slot = 0
+    while state.active[slot] != 0:
+        slot += 1
+    state.active[slot] = 1
+    state.effect[slot] = effect
+    state.item_rate[slot] = item_rate
+    return slot
+
+
+@kernel
+def close_slot(state: State, slot: int) -> None:
+    """Remove a feature with all its memberships."""
+    state.active[slot] = 0
+    state.effect[slot] = 0.0
+    state.item_rate[slot] = 0.0
+    for item in range(state.item_effect.shape[0]):
+        state.item_effect[item, slot] = 0.0
+    clear_slot(state.user_words, slot)
+    clear_slot(state.item_words, slot)
+
+
+@kernel
+def effect_on(state: State, item: int, slot: int) -> float:
+    """Return what a feature adds to the score of a pair inside it: its own effect, or the item's."""
+    if state.item_effect.shape[0] == 0:
+        return state.effect[slot]
+    return state.item_effect[item, slot]

@@ -1,0 +1,264 @@
+r"""Whole features replaced by whole features: birth, death, regrow, split and merge are one move.
+
+j features X, chosen uniformly, are taken out and j' new ones X' proposed in their place. A new feature is drawn
+around a launch state: a rate π, an effect, items given the launched users, and last the users from their exact
+conditional given π, which therefore cancels. With C_u = 1 − π + π exp(D_u), the weight of a feature is
+
+    W = λ π⁻¹ ∏ C_u · p(θ) p(B) / [q(π) q(θ) q(B)],
+
+the weight of a pair is W(x₁) W(x₂ | x₁) / 2, and the acceptance ratio is W(X′)/W(X) · C(K, j)/C(K′, j′).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel
+from doublefeature.kernels.bits import (
+    active_slots,
+    close_slot,
+    members_of,
+    open_slot,
+    set_bit,
+    with_free_slot,
+)
+from doublefeature.kernels.launch import STEPS, Launch, Mask, count_marked, launch, row_gains
+from doublefeature.kernels.priors import (
+    clip_rate,
+    effect_log_prior,
+    item_set_log_prior,
+    log_beta,
+    normal_log_density,
+)
+from doublefeature.kernels.scene import BIRTH, DEATH, MERGE, REGROW, SPLIT, Scene, note, with_state
+from doublefeature.kernels.scores import add_feature
+from doublefeature.kernels.streams import FEATURE_MOVES, Stream, below, new_stream, seek, tick, uniform
+from doublefeature.kernels.variates import bernoulli_logit, beta_logit, normal, normalise_logs, pick_by_logs
+from doublefeature.model.state import MASS, RATE, State
+
+FloatArray = NDArray[np.float64]
+SlotArray = NDArray[np.int64]
+
+_WIDEN = 1.3
+_FLATTEN = 0.1
+
+
+class Candidate(NamedTuple):
+    """A feature that is not part of the state: one to propose, or one taken out to be judged."""
+
+    users: Mask
+    items: Mask
+    effect: FloatArray  # (1,)
+
+
+@kernel
+def log_sigmoid(x: float) -> float:
+    """Return log(1 / (1 + exp(−x)))."""
+    if x > 0.0:
+        return -math.log1p(math.exp(-x))
+    return x - math.log1p(math.exp(x))
+
+
+@kernel
+def _visit_effect(scene: Scene, start: Launch, candidate: Candidate, draw: bool, stream: Stream) -> float:
+    """Draw the effect around the launch, or take it as given; return its log proposal density."""
+    values = scene.model.effect_values
+    if values.size == 0:
+        sd = _WIDEN * start.effect_sd
+        if draw:
+            candidate.effect[0] = start.effect + sd * normal(stream)
+        return normal_log_density(candidate.effect[0], start.effect, sd)
+    weights = np.zeros(values.size)
+    for v in range(values.size):
+        gains = row_gains(scene, scene.items, start.users, values[v])
+        for item in range(gains.size):
+            if start.items[item]:
+                weights[v] += gains[item]
+    normalise_logs(weights)
+    for v in range(values.size):
+        weights[v] = math.log((1.0 - _FLATTEN) * math.exp(weights[v]) + _FLATTEN / values.size)
+    if draw:
+        candidate.effect[0] = values[pick_by_logs(stream, weights)]
+    for v in range(values.size):
+        if values[v] == candidate.effect[0]:
+            return weights[v]
+    return -math.inf
+
+
+@kernel
+def _visit_items(scene: Scene, start: Launch, candidate: Candidate, draw: bool, stream: Stream) -> float:
+    """Draw the items given the launched users and the effect, or take them; return log prior − log proposal."""
+    gains = row_gains(scene, scene.items, start.users, candidate.effect[0])
+    size = 0
+    log_proposal = 0.0
+    for item in range(gains.size):
+        log_odds = start.item_log_odds + gains[item]
+        if draw:
+            candidate.items[item] = bernoulli_logit(stream, log_odds)
+        size += np.int64(candidate.items[item])
+        log_proposal += log_sigmoid(log_odds if candidate.items[item] else -log_odds)
+    return item_set_log_prior(size, gains.size, scene.state, scene.model) - log_proposal
+
+
+@kernel
+def _visit_users(scene: Scene, candidate: Candidate, rate_logit: float, draw: bool, stream: Stream) -> float:
+    """Draw the users from their exact conditional, or take them; return Σ log C_u (−∞ when nobody is in)."""
+    gains = row_gains(scene, scene.users, candidate.items, candidate.effect[0])
+    log_in = log_sigmoid(rate_logit)
+    log_out = log_sigmoid(-rate_logit)
+    total = 0.0
+    count = 0
+    for user in range(gains.size):
+        if gains[user] != 0.0:
+            with_it = log_in + gains[user]
+            total += max(with_it, log_out) + math.log1p(math.exp(-abs(with_it - log_out)))
+        if draw:
+            candidate.users[user] = bernoulli_logit(stream, rate_logit + gains[user])
+        count += np.int64(candidate.users[user])
+    return total if count > 0 else -math.inf
+
+
+@kernel
+def weigh(scene: Scene, candidate: Candidate, draw: bool, step: int) -> float:
+    """Return log W of a feature that is absent from the scores, after drawing it when asked to.
+
+    A launch that leads nowhere proposes nothing: the weight of a draw is 0, of a given feature infinite.
+    """
+    start = launch(scene, step)
+    if not start.found:
+        return -math.inf if draw else math.inf
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, FEATURE_MOVES, step), 2)
+    n_users = float(candidate.users.size)
+    launched = float(count_marked(start.users))
+    owned = float(count_marked(candidate.users))
+    if draw:
+        rate_logit = beta_logit(stream, launched + 0.5, n_users - launched + 1.0)
+    else:
+        rate_logit = beta_logit(stream, owned, n_users - owned + 1.0)
+    log_in = log_sigmoid(rate_logit)
+    weight = math.log(scene.state.hyper[MASS]) - log_in
+    weight += log_beta(launched + 0.5, n_users - launched + 1.0)
+    weight -= (launched - 0.5) * log_in + (n_users - launched) * log_sigmoid(-rate_logit)
+    weight -= _visit_effect(scene, start, candidate, draw, stream)
+    weight += effect_log_prior(candidate.effect[0], scene.state, scene.model)
+    weight += _visit_items(scene, start, candidate, draw, stream)
+    return weight + _visit_users(scene, candidate, rate_logit, draw, stream)
+
+
+@kernel
+def _open_candidate(state: State, scene: Scene, candidate: Candidate, stream: Stream) -> int:
+    """Give a candidate a slot, with an item rate of its own when features have one."""
+    rate = state.hyper[RATE]
+    if scene.model.rate_by_feature:
+        inside = float(count_marked(candidate.items))
+        log_odds = beta_logit(
+            stream, scene.model.rate_in + inside, scene.model.rate_out + candidate.items.size - inside
+        )
+        rate = clip_rate(1.0 / (1.0 + math.exp(-log_odds)))
+    slot = open_slot(state, candidate.effect[0], rate)
+    for user in range(candidate.users.size):
+        if candidate.users[user]:
+            set_bit(state.user_words, user, slot)
+    for item in range(candidate.items.size):
+        if candidate.items[item]:
+            set_bit(state.item_words, item, slot)
+    return slot
+
+
+@kernel
+def _log_choose(n: int, j: int) -> float:
+    """Return log of the number of ways to choose j = 0, 1 or 2 out of n."""
+    if j == 0:
+        return 0.0
+    if j == 1:
+        return math.log(n)
+    return math.log(0.5 * n * (n - 1))
+
+
+@kernel
+def _judge_old(scene: Scene, old: SlotArray, step: int) -> float:
+    """Return log W of the features taken out of the scores, in the given order."""
+    total = -math.log(2.0) if old.size == 2 else 0.0
+    for j in range(old.size):
+        candidate = Candidate(
+            members_of(scene.state.user_words, old[j]),
+            members_of(scene.state.item_words, old[j]),
+            scene.state.effect[old[j] : old[j] + 1].copy(),
+        )
+        total += weigh(scene, candidate, False, step + j * STEPS)
+        if j + 1 < old.size:
+            add_feature(scene, old[j], 1.0)
+    if old.size == 2:
+        add_feature(scene, old[0], -1.0)
+    return total
+
+
+@kernel
+def _choose_move(stream: Stream) -> tuple[int, int, int]:
+    """Return a move with how many features it takes out and puts in; forth and back are equally likely."""
+    u = uniform(stream)
+    if u < 0.3:
+        return BIRTH, 0, 1
+    if u < 0.6:
+        return DEATH, 1, 0
+    if u < 0.8:
+        return REGROW, 1, 1
+    if u < 0.9:
+        return SPLIT, 1, 2
+    return MERGE, 2, 1
+
+
+@kernel
+def update_features(scene: Scene, attempt: int) -> State:
+    """Try to replace some features by others; `attempt` numbers the tries of a sweep."""
+    base_step = attempt * 8 * STEPS
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, FEATURE_MOVES, base_step), 0)
+    move, n_out, n_in = _choose_move(stream)
+    slots = active_slots(scene.state.active)
+    if slots.size < n_out:
+        note(scene.tally, move, False)
+        return scene.state
+    for j in range(n_out):
+        pick = j + below(stream, slots.size - j)
+        slots[j], slots[pick] = slots[pick], slots[j]
+    old = slots[:n_out]
+    for slot in old:
+        add_feature(scene, slot, -1.0)
+    ratio = -_judge_old(scene, old, base_step)
+    ratio += _log_choose(slots.size, n_out) - _log_choose(slots.size + n_in - n_out, n_in)
+    new = np.empty(n_in, np.int64)
+    opened = 0
+    while opened < n_in and ratio > -math.inf:
+        candidate = Candidate(
+            np.zeros(scene.state.user_words.shape[0], np.uint8),
+            np.zeros(scene.state.item_words.shape[0], np.uint8),
+            np.zeros(1),
+        )
+        ratio += weigh(scene, candidate, True, base_step + (2 + opened) * STEPS)
+        scene = with_state(scene, with_free_slot(scene.state))
+        new[opened] = _open_candidate(scene.state, scene, candidate, stream)
+        add_feature(scene, new[opened], 1.0)
+        opened += 1
+    ratio -= math.log(2.0) if n_in == 2 else 0.0
+    accepted = math.log(uniform(stream)) < ratio
+    note(scene.tally, move, accepted)
+    _settle(scene, old, new[:opened], accepted)
+    return scene.state
+
+
+@kernel
+def _settle(scene: Scene, old: SlotArray, new: SlotArray, accepted: bool) -> None:
+    """Keep the new features and bury the old ones, or the other way round."""
+    if not accepted:
+        for slot in new:
+            add_feature(scene, slot, -1.0)
+        for slot in old:
+            add_feature(scene, slot, 1.0)
+    for slot in old if accepted else new:
+        close_slot(scene.state, slot)

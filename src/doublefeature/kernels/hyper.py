@@ -1,0 +1,95 @@
+"""Hyperparameters, all conjugate: mass λ, item rates p, standard deviations of effects and offsets."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel
+from doublefeature.kernels.bits import active_slots, count_members
+from doublefeature.kernels.priors import clip_rate
+from doublefeature.kernels.scene import Scene
+from doublefeature.kernels.streams import HYPER, Stream, new_stream, seek, tick
+from doublefeature.kernels.variates import beta_logit, gamma, log_gamma_draw
+from doublefeature.model.state import EFFECT_SD, ITEM_SD, MASS, RATE, USER_SD
+
+FloatArray = NDArray[np.float64]
+
+
+@kernel
+def harmonic(n: int) -> float:
+    """Return 1 + 1/2 + … + 1/n."""
+    total = 0.0
+    for j in range(n, 0, -1):
+        total += 1.0 / j
+    return total
+
+
+@kernel
+def _draw_sd(stream: Stream, shape: float, rate: float, squares: tuple[float, int]) -> float:
+    """Return a standard deviation whose square is inverse gamma, given a sum of squared deviations."""
+    total, count = squares
+    return math.exp(0.5 * (math.log(rate + 0.5 * total) - log_gamma_draw(stream, shape + 0.5 * count)))
+
+
+@kernel
+def _squares(values: FloatArray, mean: FloatArray) -> tuple[float, int]:
+    total = 0.0
+    for j in range(values.size):
+        total += (values[j] - mean[j]) ** 2
+    return total, values.size
+
+
+@kernel
+def _draw_rate(stream: Stream, inside: float, outside: float) -> float:
+    return clip_rate(1.0 / (1.0 + math.exp(-beta_logit(stream, inside, outside))))
+
+
+@kernel
+def _update_rates(scene: Scene, slots: NDArray[np.int64], stream: Stream) -> None:
+    """Draw the common item rate, or every feature's own."""
+    state = scene.state
+    model = scene.model
+    n_items = state.item_words.shape[0]
+    counts = count_members(state.item_words)
+    if model.rate_by_feature:
+        for slot in slots:
+            outside = model.rate_out + n_items - counts[slot]
+            state.item_rate[slot] = _draw_rate(stream, model.rate_in + counts[slot], outside)
+    else:
+        inside = 0.0
+        for slot in slots:
+            inside += counts[slot]
+        outside = model.rate_out + n_items * slots.size - inside
+        state.hyper[RATE] = _draw_rate(stream, model.rate_in + inside, outside)
+        for slot in slots:
+            state.item_rate[slot] = state.hyper[RATE]
+
+
+@kernel
+def update_hyper(scene: Scene) -> None:
+    """Draw every hyperparameter the model learns."""
+    state = scene.state
+    model = scene.model
+    slots = active_slots(state.active)
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, HYPER, 0), 0)
+    if model.learn_mass:
+        rate = model.mass_rate + harmonic(state.user_words.shape[0])
+        state.hyper[MASS] = gamma(stream, model.mass_shape + slots.size, rate)
+    if model.learn_rate or model.rate_by_feature:
+        _update_rates(scene, slots, stream)
+    if model.learn_effect_sd:
+        total = 0.0
+        for slot in slots:
+            total += state.effect[slot] ** 2
+        squares = (total, slots.size)
+        state.hyper[EFFECT_SD] = _draw_sd(stream, model.sd_shape, model.effect_sd_rate, squares)
+    if model.learn_item_sd:
+        squares = _squares(state.item_offset, model.item_offset_mean)
+        state.hyper[ITEM_SD] = _draw_sd(stream, model.sd_shape, model.item_sd_rate, squares)
+    if model.learn_user_sd:
+        squares = _squares(state.user_offset, model.user_offset_mean)
+        state.hyper[USER_SD] = _draw_sd(stream, model.sd_shape, model.user_sd_rate, squares)

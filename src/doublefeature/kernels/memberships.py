@@ -1,0 +1,300 @@
+r"""Flips of single memberships, users' and items' by the same code.
+
+With the latent scores integrated out, the log odds that row e belongs to feature k are its prior log odds plus
+$\sum_j l(\eta_j \text{ with } k) - l(\eta_j \text{ without } k)$ over the row's ratings whose other end belongs
+to k. Rows are independent given the other side, so they are handed to threads; inside a row, features are
+scanned in an order drawn afresh each time (an order that follows the age of features would be wrong).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel, threaded
+from doublefeature.kernels.bits import ONE, ZERO, active_slots, count_members, effect_on, has_bit, lowest_bit
+from doublefeature.kernels.likelihood import Likelihood, log_probability
+from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
+from doublefeature.kernels.streams import (
+    ITEM_FLIPS,
+    ORDER,
+    USER_FLIPS,
+    USER_RATES,
+    new_stream,
+    random_bits,
+    seek,
+    shuffle,
+    tick,
+)
+from doublefeature.kernels.variates import bernoulli_logit, beta_logit
+from doublefeature.model.state import State
+
+FloatArray = NDArray[np.float64]
+WordArray = NDArray[np.uint64]
+SlotArray = NDArray[np.int64]
+
+
+class Scan(NamedTuple):
+    """What a scan over one side's memberships is told."""
+
+    order: SlotArray  # features in the order they are visited
+    log_odds: FloatArray  # (slots,) prior log odds of belonging
+    row_key: WordArray  # (rows,) a row may change feature k only if its key
+    first_key: WordArray  # (slots,) is above this
+    key: np.uint64  # random stream
+    place: np.uint64
+
+
+class Row(NamedTuple):
+    """One row's ratings, copied side by side, and which of them each feature touches."""
+
+    score: FloatArray
+    value: FloatArray  # log probability at the score
+    proposed: FloatArray  # log probability after the flip being tried
+    level: NDArray[np.uint8]
+    scale: NDArray[np.uint8]
+    free: WordArray  # the features this row may change
+    start: SlotArray  # (slots + 1,) where each feature's bucket of ratings begins
+
+
+@kernel
+def scan_order(active: NDArray[np.uint8], key: np.uint64, place: np.uint64) -> SlotArray:
+    """Return the features in a fresh, uniformly random order."""
+    order = active_slots(active)
+    stream = new_stream()
+    seek(stream, key, place, 0)
+    shuffle(stream, order)
+    return order
+
+
+@kernel
+def _new_row(longest: int, n_words: int) -> Row:
+    return Row(
+        np.empty(longest),
+        np.empty(longest),
+        np.empty(longest),
+        np.empty(longest, np.uint8),
+        np.empty(longest, np.uint8),
+        np.empty(n_words, np.uint64),
+        np.empty(64 * n_words + 1, np.int64),
+    )
+
+
+@kernel
+def _load_row(side: Side, state: State, like: Likelihood, scores: FloatArray, row: int, local: Row) -> None:
+    """Copy a row's scores and levels side by side and look up their log probabilities."""
+    first = side.ptr[row]
+    for j in range(side.ptr[row + 1] - first):
+        place = np.uint64(place_of(side, first + j))
+        user = np.uint64(row) if side.of_users else np.uint64(side.other[first + j])
+        local.score[j] = scores[place]
+        local.level[j] = side.levels[place]
+        local.scale[j] = state.user_scale[user]
+        local.value[j] = log_probability(like, local.scale[j], local.level[j], local.score[j])
+
+
+@kernel
+def _flip_row(
+    side: Side, state: State, like: Likelihood, scan: Scan, row: int, local: Row, bucket: NDArray[np.int32]
+) -> bool:
+    """Scan the features of one row; return whether any membership changed."""
+    own = state.user_words if side.of_users else state.item_words
+    first = side.ptr[row]
+    stream = new_stream()
+    seek(stream, scan.key, scan.place, row)
+    changed = False
+    for slot in scan.order:
+        if (local.free[slot >> 6] >> np.uint64(slot & 63)) & ONE == ZERO:
+            continue
+        sign = -1.0 if has_bit(own, row, slot) else 1.0
+        gain = 0.0
+        for b in range(local.start[slot], local.start[slot + 1]):
+            j = np.uint64(bucket[b])
+            item = np.int64(side.other[first + j]) if side.of_users else row
+            moved = local.score[j] + sign * effect_on(state, item, slot)
+            local.proposed[j] = log_probability(like, local.scale[j], local.level[j], moved)
+            gain += local.proposed[j] - local.value[j]
+        if bernoulli_logit(stream, gain + sign * scan.log_odds[slot]):
+            own[row, slot >> 6] ^= ONE << np.uint64(slot & 63)
+            changed = True
+            for b in range(local.start[slot], local.start[slot + 1]):
+                j = np.uint64(bucket[b])
+                item = np.int64(side.other[first + j]) if side.of_users else row
+                local.score[j] += sign * effect_on(state, item, slot)
+                local.value[j] = local.proposed[j]
+    return changed
+
+
+@kernel
+def _flip_chunk(
+    side: Side, state: State, like: Likelihood, scores: FloatArray, scan: Scan, low: int, high: int
+) -> None:
+    """Scan the rows low, …, high − 1."""
+    others = state.item_words if side.of_users else state.user_words
+    longest = longest_row(side, low, high)
+    local = _new_row(longest, others.shape[1])
+    bucket = np.empty(4 * longest + 64, np.int32)
+    for row in range(low, high):
+        _load_row(side, state, like, scores, row, local)
+        _free_words(scan, row, local.free)
+        total = _count_buckets(side, others, local.free, row, local.start)
+        if total > bucket.size:
+            bucket = np.empty(2 * total, np.int32)
+        _fill_buckets(side, others, local.free, row, local.start, bucket)
+        if _flip_row(side, state, like, scan, row, local, bucket):
+            for j in range(side.ptr[row], side.ptr[row + 1]):
+                scores[place_of(side, j)] = local.score[j - side.ptr[row]]
+
+
+@kernel
+def _free_words(scan: Scan, row: int, free: WordArray) -> None:
+    """Mark the features this row may change."""
+    free[:] = ZERO
+    for slot in scan.order:
+        if scan.row_key[row] > scan.first_key[slot]:
+            free[slot >> 6] |= ONE << np.uint64(slot & 63)
+
+
+@kernel
+def _count_buckets(side: Side, others: WordArray, free: WordArray, row: int, start: SlotArray) -> int:
+    """Set `start[k]` to where the bucket of feature k begins; return the length of all buckets."""
+    start[:] = 0
+    for j in range(side.ptr[row], side.ptr[row + 1]):
+        other = np.uint64(side.other[j])
+        for w in range(free.size):
+            word = others[other, w] & free[w]
+            while word != ZERO:
+                start[64 * w + np.int64(lowest_bit(word)) + 1] += 1
+                word &= word - ONE
+    for slot in range(start.size - 1):
+        start[slot + 1] += start[slot]
+    return start[start.size - 1]
+
+
+@kernel
+def _fill_buckets(
+    side: Side, others: WordArray, free: WordArray, row: int, start: SlotArray, bucket: NDArray[np.int32]
+) -> None:
+    """List, for every free feature, which of the row's ratings have their other end in it."""
+    for j in range(side.ptr[row], side.ptr[row + 1]):
+        other = np.uint64(side.other[j])
+        for w in range(free.size):
+            word = others[other, w] & free[w]
+            while word != ZERO:
+                slot = 64 * w + np.int64(lowest_bit(word))
+                bucket[start[slot]] = j - side.ptr[row]
+                start[slot] += 1
+                word &= word - ONE
+    for slot in range(start.size - 1, 0, -1):
+        start[slot] = start[slot - 1]
+    start[0] = 0
+
+
+@threaded
+def _flip_threads(side: Side, state: State, like: Likelihood, scores: FloatArray, scan: Scan) -> None:
+    for chunk in prange(chunk_count(side)):
+        _flip_chunk(
+            side, state, like, scores, scan, chunk_start(side, chunk), chunk_start(side, chunk + 1)
+        )
+
+
+@kernel
+def flip_side(
+    side: Side, state: State, like: Likelihood, scores: FloatArray, scan: Scan, threads: int
+) -> None:
+    """Scan all rows of a side once."""
+    if threads > 1:
+        _flip_threads(side, state, like, scores, scan)
+    else:
+        _flip_chunk(side, state, like, scores, scan, 0, side.ptr.size - 1)
+
+
+@kernel
+def _user_keys(n_users: int, key: np.uint64, sweep: int) -> WordArray:
+    """Return a random key per user: their order is a uniformly random order of the users."""
+    keys = np.empty(n_users, np.uint64)
+    stream = new_stream()
+    for user in range(n_users):
+        seek(stream, key, tick(sweep, USER_RATES, 0), user)
+        keys[user] = random_bits(stream)
+    return keys
+
+
+@kernel
+def _first_keys(words: WordArray, keys: WordArray) -> WordArray:
+    """Return the smallest key among the members of every feature."""
+    first = np.empty(64 * words.shape[1], np.uint64)
+    first[:] = ~ZERO
+    for row in range(words.shape[0]):
+        for w in range(words.shape[1]):
+            word = words[row, w]
+            while word != ZERO:
+                slot = 64 * w + np.int64(lowest_bit(word))
+                first[slot] = min(first[slot], keys[row])
+                word &= word - ONE
+    return first
+
+
+@kernel
+def update_users_parallel(scene: Scene) -> None:
+    """Flip users' memberships, all users at once: exact for the Indian buffet process.
+
+    Users are put in a random order. The first owner of a feature and the users before it are left alone;
+    given the feature's rate π, drawn from Beta(m_k, m − m_k + 1), the users after it are independent.
+    """
+    state = scene.state
+    n_users = state.user_words.shape[0]
+    counts = count_members(state.user_words)
+    order = scan_order(scene.state.active, scene.key, tick(scene.sweep, ORDER, 0))
+    log_odds = np.zeros(counts.size)
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, USER_RATES, 1), 0)
+    for slot in order:
+        log_odds[slot] = beta_logit(stream, float(counts[slot]), float(n_users - counts[slot] + 1))
+    keys = _user_keys(n_users, scene.key, scene.sweep)
+    first = _first_keys(state.user_words, keys)
+    scan = Scan(order, log_odds, keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
+    flip_side(scene.users, state, scene.like, scene.scores, scan, scene.threads)
+
+
+@kernel
+def update_users_serial(scene: Scene) -> None:
+    """Flip users' memberships one user after the other, with rates integrated out.
+
+    The prior odds are m₋ᵤ/(m − m₋ᵤ) with m₋ᵤ the other owners; a feature owned by nobody else is left alone.
+    """
+    words = scene.state.user_words
+    n_users = words.shape[0]
+    counts = count_members(words)
+    order = scan_order(scene.state.active, scene.key, tick(scene.sweep, ORDER, 0))
+    log_odds = np.zeros(counts.size)
+    first = np.zeros(counts.size, np.uint64)
+    keys = np.ones(n_users, np.uint64)
+    scan = Scan(order, log_odds, keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
+    for user in range(n_users):
+        for slot in order:
+            counts[slot] -= np.int64(has_bit(words, user, slot))
+            first[slot] = ZERO if counts[slot] > 0 else ONE
+            if counts[slot] > 0:
+                log_odds[slot] = math.log(counts[slot]) - math.log(n_users - counts[slot])
+        _flip_chunk(scene.users, scene.state, scene.like, scene.scores, scan, user, user + 1)
+        for slot in order:
+            counts[slot] += np.int64(has_bit(words, user, slot))
+
+
+@kernel
+def update_items(scene: Scene) -> None:
+    """Flip items' memberships, all items at once: given the users, items are independent."""
+    state = scene.state
+    order = scan_order(scene.state.active, scene.key, tick(scene.sweep, ORDER, 1))
+    log_odds = np.zeros(state.active.size)
+    for slot in order:
+        log_odds[slot] = math.log(state.item_rate[slot]) - math.log1p(-state.item_rate[slot])
+    first = np.zeros(state.active.size, np.uint64)
+    keys = np.ones(state.item_words.shape[0], np.uint64)
+    scan = Scan(order, log_odds, keys, first, scene.key, tick(scene.sweep, ITEM_FLIPS, 0))
+    flip_side(scene.items, state, scene.like, scene.scores, scan, scene.threads)

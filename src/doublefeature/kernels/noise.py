@@ -1,0 +1,103 @@
+"""The noise scale τ: by slice with the latent scores integrated out, or by its conjugate draw given them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel, threaded
+from doublefeature.kernels.likelihood import refresh
+from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
+from doublefeature.kernels.scores import log_likelihood
+from doublefeature.kernels.streams import NOISE_SCALE, new_stream, seek, tick, uniform
+from doublefeature.kernels.variates import exponential, log_gamma_draw
+from doublefeature.model.state import NOISE
+
+FloatArray = NDArray[np.float64]
+Relative = tuple[NDArray[np.uint8], FloatArray]
+
+_MOST_STEPS = 50
+
+
+@kernel
+def noise_log_target(scene: Scene, log_noise: float) -> float:
+    """Return log likelihood plus log prior of log τ; state and likelihood are left at this τ.
+
+    τ² is inverse gamma with shape a and scale b, so log τ = x has log density −2 a x − b exp(−2 x) + constant.
+    """
+    scene.state.hyper[NOISE] = math.exp(log_noise)
+    refresh(scene.like, scene.state, scene.model)
+    prior = -2.0 * scene.model.noise_shape * log_noise - scene.model.noise_rate * math.exp(-2.0 * log_noise)
+    return prior + log_likelihood(scene.users, scene.state, scene.like, scene.scores, scene.threads)
+
+
+@kernel
+def update_noise_slice(scene: Scene) -> None:
+    """Update τ by a slice on its logarithm, stepping out and shrinking (Neal, 2003)."""
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, NOISE_SCALE, 0), 0)
+    width = 1.5 / math.sqrt(10.0 + 0.5 * scene.scores.size)
+    here = math.log(scene.state.hyper[NOISE])
+    bar = noise_log_target(scene, here) - exponential(stream)
+    low = here - width * uniform(stream)
+    high = low + width
+    left = int(uniform(stream) * _MOST_STEPS)
+    right = _MOST_STEPS - 1 - left
+    while left > 0 and noise_log_target(scene, low) > bar:
+        low -= width
+        left -= 1
+    while right > 0 and noise_log_target(scene, high) > bar:
+        high += width
+        right -= 1
+    while True:
+        there = low + (high - low) * uniform(stream)
+        if noise_log_target(scene, there) > bar:
+            return
+        if there < here:
+            low = there
+        else:
+            high = there
+
+
+@kernel
+def _residual_chunk(
+    users: Side, relative: Relative, scores: FloatArray, latent: FloatArray, chunk: int
+) -> float:
+    codes, scales = relative
+    total = 0.0
+    for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
+        for j in range(users.ptr[user], users.ptr[user + 1]):
+            gap = (latent[j] - scores[j]) / scales[codes[user]]
+            total += gap * gap
+    return total
+
+
+@threaded
+def _residual_threads(
+    users: Side, relative: Relative, scores: FloatArray, latent: FloatArray, parts: FloatArray
+) -> None:
+    for chunk in prange(parts.size):
+        parts[chunk] = _residual_chunk(users, relative, scores, latent, chunk)
+
+
+@kernel
+def update_noise_given_latent(scene: Scene) -> None:
+    """Draw τ² from its inverse gamma given the latent scores; the likelihood has to be refreshed after."""
+    relative = (scene.state.user_scale, scene.model.scales)
+    parts = np.zeros(chunk_count(scene.users))
+    if scene.threads > 1:
+        _residual_threads(scene.users, relative, scene.scores, scene.latent, parts)
+    else:
+        for chunk in range(parts.size):
+            parts[chunk] = _residual_chunk(scene.users, relative, scene.scores, scene.latent, chunk)
+    total = 0.0
+    for part in parts:
+        total += part
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, NOISE_SCALE, 1), 0)
+    shape = scene.model.noise_shape + 0.5 * scene.scores.size
+    log_precision = log_gamma_draw(stream, shape) - math.log(scene.model.noise_rate + 0.5 * total)
+    scene.state.hyper[NOISE] = math.exp(-0.5 * log_precision)

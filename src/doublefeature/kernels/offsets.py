@@ -1,0 +1,87 @@
+"""Offsets of items and of users given the latent scores, by the same code."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel, threaded
+from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, place_of
+from doublefeature.kernels.streams import OFFSETS, new_stream, seek, tick
+from doublefeature.kernels.variates import normal
+from doublefeature.model.state import ITEM_SD, USER_SD
+
+FloatArray = NDArray[np.float64]
+
+
+@kernel
+def _offset_chunk(
+    side: Side,
+    user_scale: NDArray[np.uint8],
+    noise: FloatArray,
+    scores: FloatArray,
+    latent: FloatArray,
+    told: tuple,
+    chunk: int,
+) -> None:
+    offset, mean, sd, key, place = told
+    stream = new_stream()
+    for row in range(chunk_start(side, chunk), chunk_start(side, chunk + 1)):
+        precision = 1.0 / (sd * sd)
+        pull = mean[row] * precision
+        for j in range(side.ptr[row], side.ptr[row + 1]):
+            user = row if side.of_users else np.int64(side.other[j])
+            at = place_of(side, j)
+            g = 1.0 / (noise[user_scale[user]] ** 2)
+            precision += g
+            pull += g * (latent[at] - scores[at] + offset[row])
+        seek(stream, key, place, row)
+        drawn = pull / precision + normal(stream) / math.sqrt(precision)
+        for j in range(side.ptr[row], side.ptr[row + 1]):
+            scores[place_of(side, j)] += drawn - offset[row]
+        offset[row] = drawn
+
+
+@threaded
+def _offset_threads(
+    side: Side,
+    user_scale: NDArray[np.uint8],
+    noise: FloatArray,
+    scores: FloatArray,
+    latent: FloatArray,
+    told: tuple,
+) -> None:
+    for chunk in prange(chunk_count(side)):
+        _offset_chunk(side, user_scale, noise, scores, latent, told, chunk)
+
+
+@kernel
+def _update_offsets(scene: Scene, side: Side, told: tuple) -> None:
+    scale = scene.state.user_scale
+    noise = scene.like.noise
+    if scene.threads > 1:
+        _offset_threads(side, scale, noise, scene.scores, scene.latent, told)
+    else:
+        for chunk in range(chunk_count(side)):
+            _offset_chunk(side, scale, noise, scene.scores, scene.latent, told, chunk)
+
+
+@kernel
+def update_item_offsets(scene: Scene) -> None:
+    """Draw item offsets given the latent scores and everything else; the scores follow."""
+    sd = scene.state.hyper[ITEM_SD]
+    place = tick(scene.sweep, OFFSETS, 0)
+    told = (scene.state.item_offset, scene.model.item_offset_mean, sd, scene.key, place)
+    _update_offsets(scene, scene.items, told)
+
+
+@kernel
+def update_user_offsets(scene: Scene) -> None:
+    """Draw user offsets given the latent scores and everything else; the scores follow."""
+    sd = scene.state.hyper[USER_SD]
+    place = tick(scene.sweep, OFFSETS, 1)
+    told = (scene.state.user_offset, scene.model.user_offset_mean, sd, scene.key, place)
+    _update_offsets(scene, scene.users, told)

@@ -1,0 +1,102 @@
+"""The cached scores: built from the bits, changed by whole features, summed into a log likelihood."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel, threaded
+from doublefeature.kernels.bits import effect_on, has_bit, lowest_bit
+from doublefeature.kernels.likelihood import Likelihood, log_probability
+from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
+from doublefeature.model.state import Model, State
+
+FloatArray = NDArray[np.float64]
+
+
+@kernel
+def score_of(state: State, model: Model, user: int, item: int) -> float:
+    """Return the score of a pair from scratch: base, offsets and the effects of its shared features."""
+    total = model.base + state.item_offset[item] + state.user_offset[user]
+    for w in range(state.user_words.shape[1]):
+        shared = state.user_words[user, w] & state.item_words[item, w]
+        while shared != np.uint64(0):
+            total += effect_on(state, item, 64 * w + np.int64(lowest_bit(shared)))
+            shared &= shared - np.uint64(1)
+    return total
+
+
+@kernel
+def _rebuild_chunk(users: Side, state: State, model: Model, scores: FloatArray, chunk: int) -> None:
+    for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
+        for j in range(users.ptr[user], users.ptr[user + 1]):
+            scores[j] = score_of(state, model, user, np.int64(users.other[j]))
+
+
+@threaded
+def _rebuild_threads(users: Side, state: State, model: Model, scores: FloatArray) -> None:
+    for chunk in prange(chunk_count(users)):
+        _rebuild_chunk(users, state, model, scores, chunk)
+
+
+@kernel
+def rebuild_scores(users: Side, state: State, model: Model, scores: FloatArray, threads: int) -> None:
+    """Fill the scores of all ratings from the state."""
+    if threads > 1:
+        _rebuild_threads(users, state, model, scores)
+    else:
+        for chunk in range(chunk_count(users)):
+            _rebuild_chunk(users, state, model, scores, chunk)
+
+
+@kernel
+def _sum_chunk(
+    users: Side, user_scale: NDArray[np.uint8], like: Likelihood, scores: FloatArray, chunk: int
+) -> float:
+    total = 0.0
+    for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
+        scale = user_scale[user]
+        for j in range(users.ptr[user], users.ptr[user + 1]):
+            total += log_probability(like, scale, users.levels[j], scores[j])
+    return total
+
+
+@threaded
+def _sum_threads(
+    users: Side, user_scale: NDArray[np.uint8], like: Likelihood, scores: FloatArray, parts: FloatArray
+) -> None:
+    for chunk in prange(parts.size):
+        parts[chunk] = _sum_chunk(users, user_scale, like, scores, chunk)
+
+
+@kernel
+def log_likelihood(users: Side, state: State, like: Likelihood, scores: FloatArray, threads: int) -> float:
+    """Return the log likelihood of all ratings, summed in an order that does not depend on threads."""
+    parts = np.zeros(chunk_count(users))
+    if threads > 1:
+        _sum_threads(users, state.user_scale, like, scores, parts)
+    else:
+        for chunk in range(parts.size):
+            parts[chunk] = _sum_chunk(users, state.user_scale, like, scores, chunk)
+    total = 0.0
+    for part in parts:
+        total += part
+    return total
+
+
+@kernel
+def add_to_row(scene: Scene, user: int, slot: int, sign: float) -> None:
+    """Add a feature's effect to one user's scores (sign 1), or take it away (sign −1)."""
+    for j in range(scene.users.ptr[user], scene.users.ptr[user + 1]):
+        item = np.int64(scene.users.other[j])
+        if has_bit(scene.state.item_words, item, slot):
+            scene.scores[j] += sign * effect_on(scene.state, item, slot)
+
+
+@kernel
+def add_feature(scene: Scene, slot: int, sign: float) -> None:
+    """Add a feature's effect to the scores of all its pairs (sign 1), or take it away (sign −1)."""
+    for user in range(scene.state.user_words.shape[0]):
+        if has_bit(scene.state.user_words, user, slot):
+            add_to_row(scene, user, slot, sign)

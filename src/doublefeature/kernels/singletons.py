@@ -1,0 +1,341 @@
+r"""Features owned by one user: renewed from the prior, or born and buried with the items integrated out.
+
+Given the rest, the features owned by user u alone are a Poisson process of their own, independent over users,
+so users can be treated one by one or at once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel, threaded
+from doublefeature.kernels.bits import (
+    ONE,
+    ZERO,
+    close_slot,
+    count_members,
+    lowest_bit,
+    open_slot,
+    set_bit,
+    with_free_slot,
+)
+from doublefeature.kernels.likelihood import Likelihood, log_probability
+from doublefeature.kernels.priors import draw_effect, draw_rate, effect_log_prior
+from doublefeature.kernels.scene import (
+    COLLAPSED_BIRTH,
+    COLLAPSED_DEATH,
+    PRIOR_SINGLETON,
+    Scene,
+    Side,
+    chunk_count,
+    chunk_start,
+    note,
+    with_state,
+)
+from doublefeature.kernels.scores import add_to_row
+from doublefeature.kernels.streams import (
+    COLLAPSED_SINGLETONS,
+    COLUMN,
+    PRIOR_SINGLETONS,
+    Stream,
+    below,
+    new_stream,
+    seek,
+    tick,
+    uniform,
+)
+from doublefeature.kernels.variates import bernoulli_logit, normalise_logs, pick_by_logs, poisson
+from doublefeature.model.state import EFFECT_SD, MASS, Model, State
+
+FloatArray = NDArray[np.float64]
+SlotArray = NDArray[np.int64]
+
+GRID = 33
+"""Cells of the proposal for a new effect."""
+_REACH = 4.0
+NOTHING, BORN, BIRTH_REFUSED, DEATH_REFUSED = -1, -2, -3, -4
+
+
+@kernel
+def private_words(state: State) -> NDArray[np.uint64]:
+    """Return words with a bit for every feature that has exactly one user."""
+    counts = count_members(state.user_words)
+    words = np.zeros(state.user_words.shape[1], np.uint64)
+    for slot in range(counts.size):
+        if counts[slot] == 1:
+            words[slot >> 6] |= ONE << np.uint64(slot & 63)
+    return words
+
+
+@kernel
+def private_slots(state: State, private: NDArray[np.uint64], user: int) -> SlotArray:
+    """Return the features owned by this user alone."""
+    slots = np.empty(64 * private.size, np.int64)
+    count = 0
+    for w in range(private.size):
+        word = state.user_words[user, w] & private[w]
+        while word != ZERO:
+            slots[count] = 64 * w + np.int64(lowest_bit(word))
+            count += 1
+            word &= word - ONE
+    return slots[:count]
+
+
+@kernel
+def _row_log_likelihood(scene: Scene, user: int) -> float:
+    total = 0.0
+    for j in range(scene.users.ptr[user], scene.users.ptr[user + 1]):
+        scale = scene.state.user_scale[user]
+        total += log_probability(scene.like, scale, scene.users.levels[j], scene.scores[j])
+    return total
+
+
+@kernel
+def update_prior_singletons(scene: Scene) -> State:
+    """Replace each user's private features by Poisson(λ/m) fresh ones from the prior.
+
+    Accepted with the ratio of the user's likelihood. Only users who have private features or are dealt a new
+    one can change, so one Poisson(λ) number is drawn for all and dealt out.
+    """
+    n_users = scene.state.user_words.shape[0]
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 0), 0)
+    dealt = np.zeros(n_users, np.int64)
+    for _ in range(poisson(stream, scene.state.hyper[MASS])):
+        dealt[below(stream, n_users)] += 1
+    private = private_words(scene.state)
+    for user in range(n_users):
+        old = private_slots(scene.state, private, user)
+        if old.size > 0 or dealt[user] > 0:
+            seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 1), user)
+            scene = with_state(scene, _renew(scene, user, old, dealt[user], stream))
+    return scene.state
+
+
+@kernel
+def _renew(scene: Scene, user: int, old: SlotArray, n_new: int, stream: Stream) -> State:
+    """Try to put so many fresh features in place of a user's private ones."""
+    before = _row_log_likelihood(scene, user)
+    for slot in old:
+        add_to_row(scene, user, slot, -1.0)
+    new = np.empty(n_new, np.int64)
+    for j in range(n_new):
+        scene = with_state(scene, with_free_slot(scene.state))
+        new[j] = _open_from_prior(scene, user, stream)
+        add_to_row(scene, user, new[j], 1.0)
+    accepted = math.log(uniform(stream)) < _row_log_likelihood(scene, user) - before
+    note(scene.tally, PRIOR_SINGLETON, accepted)
+    gone = old if accepted else new
+    if not accepted:
+        for slot in new:
+            add_to_row(scene, user, slot, -1.0)
+        for slot in old:
+            add_to_row(scene, user, slot, 1.0)
+    for slot in gone:
+        close_slot(scene.state, slot)
+    return scene.state
+
+
+@kernel
+def _open_from_prior(scene: Scene, user: int, stream: Stream) -> int:
+    """Open a feature owned by one user, with effect and items from the prior."""
+    state = scene.state
+    rate = draw_rate(stream, state, scene.model)
+    slot = open_slot(state, draw_effect(stream, state, scene.model), rate)
+    set_bit(state.user_words, user, slot)
+    for item in range(state.item_words.shape[0]):
+        if uniform(stream) < rate:
+            set_bit(state.item_words, item, slot)
+    return slot
+
+
+@kernel
+def collapsed_gain(scene: Scene, user: int, effect: float, rate: float) -> float:
+    """Return E(θ) = Σ log[1 − p + p exp(l(η + θ) − l(η))]: what a private feature gains, items integrated out."""
+    scale = scene.state.user_scale[user]
+    total = 0.0
+    product = 1.0
+    for j in range(scene.users.ptr[user], scene.users.ptr[user + 1]):
+        level = scene.users.levels[j]
+        gain = log_probability(scene.like, scale, level, scene.scores[j] + effect)
+        gain -= log_probability(scene.like, scale, level, scene.scores[j])
+        if gain > 200.0:
+            total += gain + math.log(rate)
+            continue
+        product *= 1.0 - rate + rate * math.exp(gain)
+        if not 1e-200 < product < 1e100:
+            total += math.log(product)
+            product = 1.0
+    return total + math.log(product)
+
+
+@kernel
+def _candidates(scene: Scene, user: int, rate: float) -> tuple[FloatArray, FloatArray]:
+    """Return candidate effects for a private feature and the logarithms of their proposal weights."""
+    values = scene.model.effect_values
+    if values.size == 0:
+        reach = _REACH * scene.state.hyper[EFFECT_SD]
+        values = np.empty(GRID)
+        for g in range(GRID):
+            values[g] = (g + 0.5) * (2.0 * reach / GRID) - reach
+    weights = np.empty(values.size)
+    for g in range(values.size):
+        weights[g] = effect_log_prior(values[g], scene.state, scene.model)
+        weights[g] += collapsed_gain(scene, user, values[g], rate)
+    normalise_logs(weights)
+    return values, weights
+
+
+@kernel
+def _draw_candidate(values: FloatArray, weights: FloatArray, discrete: bool, stream: Stream) -> float:
+    """Return an effect from the proposal: one of the values, or uniform in the cell around one."""
+    cell = pick_by_logs(stream, weights)
+    if discrete:
+        return values[cell]
+    return values[cell] + (uniform(stream) - 0.5) * (values[1] - values[0])
+
+
+@kernel
+def _candidate_log_density(effect: float, values: FloatArray, weights: FloatArray, discrete: bool) -> float:
+    """Return the log density of the proposal at an effect; −∞ off the grid."""
+    if discrete:
+        for g in range(values.size):
+            if values[g] == effect:
+                return weights[g]
+        return -math.inf
+    width = values[1] - values[0]
+    place = (effect - values[0]) / width + 0.5
+    if not 0.0 <= place < values.size:
+        return -math.inf
+    return weights[int(place)] - math.log(width)
+
+
+@kernel
+def birth_log_weight(
+    scene: Scene, user: int, effect: float, rate: float, candidates: tuple[FloatArray, FloatArray]
+) -> float:
+    """Return log of intensity × gain over proposal density for a private feature absent from the scores."""
+    values, weights = candidates
+    proposal = _candidate_log_density(effect, values, weights, scene.model.effect_values.size > 0)
+    if proposal == -math.inf:
+        return math.inf
+    weight = math.log(scene.state.hyper[MASS] / scene.state.user_words.shape[0])
+    weight += effect_log_prior(effect, scene.state, scene.model)
+    return weight + collapsed_gain(scene, user, effect, rate) - proposal
+
+
+@kernel
+def _decide(scene: Scene, user: int, private: NDArray[np.uint64], stream: Stream) -> tuple[int, float, float]:
+    """Try a birth or a death for one user; return (slot to close, −1 or BORN), effect and rate of the born."""
+    owned = private_slots(scene.state, private, user)
+    if uniform(stream) < 0.5:
+        rate = draw_rate(stream, scene.state, scene.model)
+        candidates = _candidates(scene, user, rate)
+        discrete = scene.model.effect_values.size > 0
+        effect = _draw_candidate(candidates[0], candidates[1], discrete, stream)
+        weight = birth_log_weight(scene, user, effect, rate, candidates)
+        born = math.log(uniform(stream)) < weight - math.log(owned.size + 1.0)
+        return (BORN if born else BIRTH_REFUSED), effect, rate
+    if owned.size == 0:
+        return NOTHING, 0.0, 0.0
+    slot = owned[below(stream, owned.size)]
+    effect = scene.state.effect[slot]
+    rate = scene.state.item_rate[slot]
+    add_to_row(scene, user, slot, -1.0)
+    weight = birth_log_weight(scene, user, effect, rate, _candidates(scene, user, rate))
+    if math.log(uniform(stream)) < math.log(owned.size) - weight:
+        return slot, effect, rate
+    add_to_row(scene, user, slot, 1.0)
+    return DEATH_REFUSED, 0.0, 0.0
+
+
+@kernel
+def _decide_chunk(
+    scene: Scene, private: NDArray[np.uint64], share: float, chunk: int, outcome: SlotArray, born: FloatArray
+) -> None:
+    stream = new_stream()
+    place = tick(scene.sweep, COLLAPSED_SINGLETONS, 0)
+    for user in range(chunk_start(scene.users, chunk), chunk_start(scene.users, chunk + 1)):
+        seek(stream, scene.key, place, user)
+        if uniform(stream) < share:
+            outcome[user], born[user, 0], born[user, 1] = _decide(scene, user, private, stream)
+
+
+@threaded
+def _decide_threads(
+    users: Side,
+    state: State,
+    model: Model,
+    like: Likelihood,
+    scores: FloatArray,
+    clock: tuple[np.uint64, int, float],
+    results: tuple[NDArray[np.uint64], SlotArray, FloatArray],
+) -> None:
+    key, sweep, share = clock
+    private, outcome, born = results
+    tally = np.zeros((1, 2), np.int64)
+    for chunk in prange(chunk_count(users)):
+        scene = Scene(users, users, state, model, like, scores, scores, tally, key, sweep, 1)
+        _decide_chunk(scene, private, share, chunk, outcome, born)
+
+
+@kernel
+def update_collapsed_singletons(scene: Scene, share: float) -> State:
+    """Try a birth or a death of a private feature for a random share of the users.
+
+    The effect is proposed from its conditional on a grid, with the items integrated out; an accepted birth
+    then draws its items given the effect.
+    """
+    n_users = scene.state.user_words.shape[0]
+    private = private_words(scene.state)
+    outcome = np.empty(n_users, np.int64)
+    outcome[:] = NOTHING
+    born = np.zeros((n_users, 2))
+    if scene.threads > 1:
+        clock = (scene.key, scene.sweep, share)
+        results = (private, outcome, born)
+        _decide_threads(scene.users, scene.state, scene.model, scene.like, scene.scores, clock, results)
+    else:
+        for chunk in range(chunk_count(scene.users)):
+            _decide_chunk(scene, private, share, chunk, outcome, born)
+    for user in range(n_users):
+        if outcome[user] == NOTHING:
+            continue
+        if outcome[user] == BORN or outcome[user] == BIRTH_REFUSED:
+            note(scene.tally, COLLAPSED_BIRTH, outcome[user] == BORN)
+        else:
+            note(scene.tally, COLLAPSED_DEATH, outcome[user] != DEATH_REFUSED)
+        if outcome[user] == BORN:
+            scene = with_state(scene, with_free_slot(scene.state))
+            _open_with_items(scene, user, born[user, 0], born[user, 1])
+        elif outcome[user] >= 0:
+            close_slot(scene.state, outcome[user])
+    return scene.state
+
+
+@kernel
+def _open_with_items(scene: Scene, user: int, effect: float, rate: float) -> None:
+    """Open a private feature and draw its items given its effect."""
+    state = scene.state
+    slot = open_slot(state, effect, rate)
+    set_bit(state.user_words, user, slot)
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, COLUMN, 0), user)
+    log_odds = math.log(rate) - math.log1p(-rate)
+    j = scene.users.ptr[user]
+    end = scene.users.ptr[user + 1]
+    scale = state.user_scale[user]
+    for item in range(state.item_words.shape[0]):
+        gain = 0.0
+        if j < end and scene.users.other[j] == item:
+            level = scene.users.levels[j]
+            gain = log_probability(scene.like, scale, level, scene.scores[j] + effect)
+            gain -= log_probability(scene.like, scale, level, scene.scores[j])
+            j += 1
+        if bernoulli_logit(stream, log_odds + gain):
+            set_bit(state.item_words, item, slot)
+    add_to_row(scene, user, slot, 1.0)

@@ -1,0 +1,133 @@
+"""Random numbers by counter: what is drawn depends on where it is used, never on what was drawn before.
+
+A draw is the Philox4x32-10 bijection (Salmon, Moraes, Dror & Shaw, 2011) of a counter made of the sweep, the
+block, a step inside the block, the entity (user, item, …) and a draw number, under a key made of seed and
+chain. Threads, shards and interruptions therefore cannot change a result, and resuming needs no state.
+
+A stream is a small array that holds one counter; `seek` points it at an entity.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel
+
+Stream = NDArray[np.uint64]
+
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+_8 = np.uint64(8)
+_1 = np.uint64(1)
+_0 = np.uint64(0)
+_M0 = np.uint64(0xD2511F53)
+_M1 = np.uint64(0xCD9E8D57)
+_W0 = np.uint64(0x9E3779B9)
+_W1 = np.uint64(0xBB67AE85)
+_11 = np.uint64(11)
+_TO_UNIT = 1.0 / 9007199254740992.0
+
+_KEY, _TICK, _ENTITY, _DRAW, _SPARE, _HAS_SPARE = range(6)
+
+(
+    ORDER,
+    USER_RATES,
+    USER_FLIPS,
+    PRIOR_SINGLETONS,
+    COLLAPSED_SINGLETONS,
+    ITEM_FLIPS,
+    OFFSET_FLIPS,
+    FEATURE_MOVES,
+    LAUNCH_USERS,
+    LAUNCH_ITEMS,
+    COMPLEMENTS,
+    EFFECTS,
+    NOISE_SCALE,
+    LATENT,
+    GAUSSIAN,
+    OFFSETS,
+    HYPER,
+    COLUMN,
+) = range(18)
+"""Block numbers: every use of randomness in a sweep has its own."""
+
+
+@kernel
+def _mix(x: np.uint64) -> np.uint64:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@kernel
+def stream_key(seed: int, chain: int) -> np.uint64:
+    """Return the key of a chain: seed and chain scrambled into 64 bits."""
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    return _mix(_mix(np.uint64(seed) + golden) + golden * (np.uint64(chain) + _1))
+
+
+@kernel
+def tick(sweep: int, block: int, step: int) -> np.uint64:
+    """Return the part of the counter that names a place in the run: sweep, block, step (below 2^24)."""
+    return (np.uint64(sweep) << _32) | (np.uint64(step) << _8) | np.uint64(block)
+
+
+@kernel
+def new_stream() -> Stream:
+    """Return a stream that points nowhere yet."""
+    return np.zeros(6, np.uint64)
+
+
+@kernel
+def seek(stream: Stream, key: np.uint64, place: np.uint64, entity: int) -> None:
+    """Point a stream at the first draw of an entity at a place (see `tick`)."""
+    stream[_KEY] = key
+    stream[_TICK] = place
+    stream[_ENTITY] = np.uint64(entity)
+    stream[_DRAW] = _0
+    stream[_HAS_SPARE] = _0
+
+
+@kernel
+def random_bits(stream: Stream) -> np.uint64:
+    """Return 64 random bits."""
+    if stream[_HAS_SPARE] != _0:
+        stream[_HAS_SPARE] = _0
+        return stream[_SPARE]
+    c0 = stream[_DRAW] & _LOW
+    c1 = stream[_ENTITY] & _LOW
+    c2 = stream[_TICK] & _LOW
+    c3 = stream[_TICK] >> _32
+    k0 = stream[_KEY] & _LOW
+    k1 = stream[_KEY] >> _32
+    for _ in range(10):
+        p0 = _M0 * c0
+        p1 = _M1 * c2
+        c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ k0, p1 & _LOW, (p0 >> _32) ^ c3 ^ k1, p0 & _LOW
+        k0 = (k0 + _W0) & _LOW
+        k1 = (k1 + _W1) & _LOW
+    stream[_DRAW] += _1
+    stream[_SPARE] = (c3 << _32) | c2
+    stream[_HAS_SPARE] = _1
+    return (c1 << _32) | c0
+
+
+@kernel
+def uniform(stream: Stream) -> float:
+    """Return a uniform number strictly between 0 and 1."""
+    return (np.float64(random_bits(stream) >> _11) + 0.5) * _TO_UNIT
+
+
+@kernel
+def below(stream: Stream, limit: int) -> int:
+    """Return an integer uniform on 0, …, limit − 1 (limit far below 2^53)."""
+    return min(int(uniform(stream) * limit), limit - 1)
+
+
+@kernel
+def shuffle(stream: Stream, values: NDArray[np.int64]) -> None:
+    """Put the values into a uniformly random order."""
+    for j in range(values.size - 1, 0, -1):
+        other = below(stream, j + 1)
+        values[j], values[other] = values[other], values[j]

@@ -1,0 +1,135 @@
+"""One sweep: the only place that knows the order of the block updates.
+
+The order is part of correctness. Blocks with the latent scores integrated out come first; then the latent scores
+are drawn afresh; then the blocks that condition on them. A latent score is never used after a block that
+ignored it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from doublefeature._jit import kernel
+from doublefeature.config import Moves, Priors
+from doublefeature.kernels.effects import update_effects
+from doublefeature.kernels.exchanges import update_complements, update_offset_flips
+from doublefeature.kernels.features import update_features
+from doublefeature.kernels.gaussian import update_effects_and_offsets
+from doublefeature.kernels.hyper import update_hyper
+from doublefeature.kernels.latent import update_latent
+from doublefeature.kernels.likelihood import new_likelihood, refresh
+from doublefeature.kernels.memberships import update_items, update_users_parallel, update_users_serial
+from doublefeature.kernels.noise import update_noise_given_latent, update_noise_slice
+from doublefeature.kernels.scene import MOVE_NAMES, Scene, item_side, user_side, with_state
+from doublefeature.kernels.scores import log_likelihood, rebuild_scores
+from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
+from doublefeature.kernels.streams import stream_key
+from doublefeature.model.state import State, build_model, copy_state
+from doublefeature.ratings import RatingArrays
+
+_FEW_USERS = 1_000
+
+
+class Plan(NamedTuple):
+    """The choice of moves as numbers (see `doublefeature.config.Moves`)."""
+
+    serial_users: bool
+    prior_singletons: bool
+    collapsed_share: float
+    feature_moves: int
+    complements: bool
+    offset_flips: float
+    effect_every: int
+    noise_slice_every: int
+
+
+def build_plan(moves: Moves, n_users: int) -> Plan:
+    """Return the moves as numbers; with few users, all are given a collapsed singleton move."""
+    share = moves.collapsed_singletons
+    return Plan(
+        serial_users=moves.user_scan == "serial",
+        prior_singletons=moves.prior_singletons,
+        collapsed_share=1.0 if share > 0.0 and n_users < _FEW_USERS else float(share),
+        feature_moves=int(moves.feature_moves),
+        complements=moves.complements,
+        offset_flips=float(moves.offset_flips),
+        effect_every=int(moves.effect_every),
+        noise_slice_every=int(moves.noise_slice_every),
+    )
+
+
+def build_scene(data: RatingArrays, priors: Priors, moves: Moves, start: State, stream: tuple[int, int]) -> Scene:
+    """Return a scene ready for its first sweep. `stream` is (seed, chain); the start is copied."""
+    n_ratings = data.levels.size
+    n_levels = start.cutpoints.size - 1
+    model = build_model(priors, start.user_offset.size, start.item_offset.size, n_levels)
+    scene = Scene(
+        users=user_side(data),
+        items=item_side(data),
+        state=copy_state(start),
+        model=model,
+        like=new_likelihood(n_levels, model.scales.size, n_ratings >= moves.table_from),
+        scores=np.zeros(n_ratings),
+        latent=np.zeros(n_ratings),
+        tally=np.zeros((len(MOVE_NAMES), 2), np.int64),
+        key=np.uint64(stream_key(stream[0], stream[1])),
+        sweep=0,
+        threads=1,
+    )
+    prepare(scene)
+    return scene
+
+
+@kernel
+def prepare(scene: Scene) -> None:
+    """Fill what is derived from the state: likelihood and scores."""
+    refresh(scene.like, scene.state, scene.model)
+    rebuild_scores(scene.users, scene.state, scene.model, scene.scores, scene.threads)
+
+
+@kernel
+def close_sweep(scene: Scene) -> float:
+    """Bring the likelihood up to date and return the log likelihood."""
+    refresh(scene.like, scene.state, scene.model)
+    return log_likelihood(scene.users, scene.state, scene.like, scene.scores, scene.threads)
+
+
+@kernel
+def is_due(sweep: int, every: int) -> bool:
+    """Whether a block that runs every so many sweeps runs in this one (0: never)."""
+    return every > 0 and sweep % every == 0
+
+
+def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
+    """Run one sweep in place; return the state (a new one if it had to grow) and its log likelihood.
+
+    Plain Python over compiled blocks: at real sizes the calls cost nothing. Tests on tiny data compile it.
+    """
+    if plan.serial_users:
+        update_users_serial(scene)
+    else:
+        update_users_parallel(scene)
+    if plan.prior_singletons:
+        scene = with_state(scene, update_prior_singletons(scene))
+    if plan.collapsed_share > 0.0:
+        scene = with_state(scene, update_collapsed_singletons(scene, plan.collapsed_share))
+    update_items(scene)
+    if plan.offset_flips > 0.0 and scene.model.item_offsets:
+        update_offset_flips(scene, plan.offset_flips)
+    for attempt in range(plan.feature_moves):
+        scene = with_state(scene, update_features(scene, attempt))
+    if plan.complements:
+        update_complements(scene)
+    if is_due(scene.sweep, plan.effect_every) or scene.model.effect_values.size > 0:
+        update_effects(scene)
+    slice_noise = is_due(scene.sweep, plan.noise_slice_every)
+    if scene.model.learn_noise and slice_noise:
+        update_noise_slice(scene)
+    update_latent(scene)
+    update_effects_and_offsets(scene)
+    if scene.model.learn_noise and not slice_noise:
+        update_noise_given_latent(scene)
+    update_hyper(scene)
+    return scene.state, close_sweep(scene)

@@ -1,0 +1,217 @@
+"""Files and data frames → `Ratings`. The only file that knows about data frames."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from doublefeature._delimited import Layout, display_name, opened, read_delimited, split_row
+from doublefeature.errors import MissingExtraError, RatingsError
+from doublefeature.ratings import Duplicates, Level, Ratings, check_levels, number, show
+
+SEPARATORS = ("::", "\t", ";", ",", "|")
+KNOWN_NAMES = {
+    "user": ("user", "userid", "uid", "users"),
+    "item": ("item", "itemid", "movie", "movieid", "iid", "items"),
+    "rating": ("rating", "ratings", "stars", "score", "value", "level"),
+}
+"""Column names understood without being told; case, spaces, `_` and `-` do not count."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column holds what: a name, a position from 0, or None to go by `KNOWN_NAMES`."""
+
+    user: str | int | None = None
+    item: str | int | None = None
+    rating: str | int | None = None
+
+    def find(self, names: Sequence[str], source: str) -> tuple[int, int, int]:
+        """Positions of user, item and rating among the named columns."""
+        user = _find_column("user", self.user, names, source)
+        item = _find_column("item", self.item, names, source)
+        rating = _find_column("rating", self.rating, names, source)
+        if len({user, item, rating}) < 3:
+            found = f"user={show(names[user])}, item={show(names[item])}, rating={show(names[rating])}"
+            raise RatingsError(f"{source}: user, item and rating need three columns, got {found}.")
+        return user, item, rating
+
+
+def read_ratings(
+    source: str | os.PathLike[str] | Any,
+    *,
+    levels: str | Iterable[Level] | None = None,
+    user: str | int | None = None,
+    item: str | int | None = None,
+    rating: str | int | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    duplicates: Duplicates = "error",
+) -> Ratings:
+    """Read ratings from a file or a data frame.
+
+    Parameters
+    ----------
+    source
+        Path of a text file (CSV, TSV, MovieLens ``::``; gzipped or not) or of a ``.parquet`` file, or a
+        frame: pandas, polars (eager or lazy), Arrow table, DuckDB relation.
+    levels
+        Ordered levels such as ``"1..5"`` or ``"low<mid<high"``; None reads them off the data
+        (`Ratings.from_triples` says how).
+    user, item, rating
+        Names or positions of the columns. None looks for the usual names, and takes the first three columns
+        of a text file without header.
+    separator, header
+        Of a text file; None finds out.
+    duplicates
+        When a user rated an item twice: refuse ("error"), or keep the "first" or the "last" row.
+
+    Whatever is wrong raises a one-line `RatingsError` saying where it is and what to do. Refused too: lines
+    above 1 MB, ids above 1,000 characters, gzip data that unpack to over 100 times their size plus 16 MB.
+
+    Examples
+    --------
+    >>> read_ratings("ratings.csv", user="userId", item="movieId", rating="stars")  # doctest: +SKIP
+    Ratings(610 users × 9724 items, 100836 ratings, levels 0.5..5:0.5)
+    """
+    scale = None if levels is None else check_levels(levels)
+    columns = Columns(user, item, rating)
+    if not isinstance(source, str | os.PathLike):
+        return _read_frame(source, columns, "frame", scale, duplicates)
+    path = Path(source)
+    if path.suffix.lower() == ".parquet":
+        return _read_frame(_scan_parquet(path), columns, display_name(path), scale, duplicates)
+    request = _Request(columns, separator, header, scale, display_name(path))
+    return read_delimited(path, request.layout, levels=scale, duplicates=duplicates)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the caller said about a text file; the file's first lines say the rest."""
+
+    columns: Columns
+    separator: str | None
+    header: bool | None
+    levels: tuple[Level, ...] | None
+    source: str
+
+    def layout(self, head: list[str]) -> Layout:
+        separator = self._check_separator() or _detect_separator(head, self.source)
+        fields = [text.strip() for text in split_row(head, separator, self.source)]
+        if len(fields) < 3:
+            what = f"{len(fields)} column(s) with separator {separator!r}, three are needed"
+            raise RatingsError(f"{self.source}, line 1: {what}. Leave separator out to have it found.")
+        if self._has_header(fields):
+            return Layout(separator, True, self.columns.find(fields, f"{self.source}, line 1"))
+        return Layout(separator, False, self._positions(fields))
+
+    def _check_separator(self) -> str | None:
+        if self.separator is not None and (not self.separator or set(self.separator) & set('"\r\n')):
+            raise RatingsError(f"separator {show(self.separator)} cannot part fields. Pass one such as ','.")
+        return self.separator
+
+    def _has_header(self, fields: list[str]) -> bool:
+        wanted = (self.columns.user, self.columns.item, self.columns.rating)
+        if self.header is not None:
+            return self.header
+        if any(isinstance(name, str) for name in wanted):
+            return True
+        if all(_known_column(role, fields) is not None for role in KNOWN_NAMES):
+            return True
+        three = [fields[k] for k in self._positions(fields)]
+        declared = self.levels is not None and three[2] in self.levels
+        return not declared and not any(math.isfinite(number(text)) for text in three)
+
+    def _positions(self, fields: list[str]) -> tuple[int, int, int]:
+        wanted = (self.columns.user, self.columns.item, self.columns.rating)
+        if names := [name for name in wanted if isinstance(name, str)]:
+            what = f"column {show(names[0])} cannot be found without a header"
+            raise RatingsError(f"{self.source}: {what}. Pass positions from 0, or header=True.")
+        numbered = [default if name is None else name for default, name in enumerate(wanted)]
+        chosen = Columns(*numbered)
+        return chosen.find([f"column {k}" for k in range(len(fields))], self.source)
+
+
+def _detect_separator(head: list[str], source: str) -> str:
+    """Return the first separator that cuts all lines alike, or else the first row, in three or more."""
+    fitting = [text for text in SEPARATORS if _width(head, text) >= 3]
+    if not fitting:
+        what = f"no three columns between any of {', '.join(map(repr, SEPARATORS))}"
+        raise RatingsError(f"{source}, line 1: {what}. Pass separator='...'.")
+    return next((text for text in fitting if len({line.count(text) for line in head}) == 1), fitting[0])
+
+
+def _width(head: list[str], separator: str) -> int:
+    try:
+        return len(split_row(head, separator, "head"))
+    except RatingsError:
+        return 0
+
+
+def _known_column(role: str, names: Sequence[str]) -> int | None:
+    plain = ["".join(filter(str.isalnum, str(name))).lower() for name in names]
+    return next((plain.index(name) for name in KNOWN_NAMES[role] if name in plain), None)
+
+
+def _find_column(role: str, wanted: str | int | None, names: Sequence[str], source: str) -> int:
+    if wanted is None:
+        found = _known_column(role, names)
+    elif isinstance(wanted, str):
+        found = names.index(wanted) if wanted in names else None
+    else:
+        found = wanted if 0 <= wanted < len(names) else None
+    if found is None:
+        sought = f"no {role} column" + ("" if wanted is None else f" {show(wanted)}")
+        shown = ", ".join(map(show, names[:8])) + (", ..." if len(names) > 8 else "")
+        raise RatingsError(
+            f"{source}: {sought} among {shown}. Pass {role}=... (a name, or a position from 0)."
+        )
+    return found
+
+
+def _scan_parquet(path: Path) -> Any:
+    try:
+        import polars as pl
+    except ImportError:
+        raise MissingExtraError("reading Parquet", "io") from None
+    with opened(path) as raw:
+        if raw.peek(4)[:4] != b"PAR1":
+            raise RatingsError(f"{display_name(path)}: this is not a Parquet file. Check what wrote it.")
+    return pl.scan_parquet(path, glob=False)
+
+
+def _read_frame(
+    frame: Any, columns: Columns, source: str, levels: tuple[Level, ...] | None, duplicates: Duplicates
+) -> Ratings:
+    try:
+        table = nw.from_native(frame, pass_through=True)
+        if not isinstance(table, nw.DataFrame | nw.LazyFrame):
+            what = f"ratings cannot be read from {type(frame).__name__}"
+            raise RatingsError(f"{what}. Give a path, or a pandas, polars, Arrow or DuckDB frame.")
+        names = table.collect_schema().names()
+        chosen = [names[k] for k in columns.find(names, source)]
+        eager = table.select(*chosen).collect() if isinstance(table, nw.LazyFrame) else table
+        users, items, values = (_column(eager.get_column(name), source) for name in chosen)
+    except RatingsError:
+        raise
+    except Exception as problem:
+        reason = show(f"{type(problem).__name__}: {problem}")
+        raise RatingsError(f"{source}: the frame cannot be read ({reason}). Check its columns.") from problem
+    return Ratings.from_triples(users, items, values, levels=levels, source=source, duplicates=duplicates)
+
+
+def _column(series: nw.Series[Any], source: str) -> Iterable[Hashable]:
+    missing = series.is_null()
+    if missing.any():
+        row = int(np.argmax(missing.to_numpy()))
+        what = f"column {show(series.name)} has {missing.sum()} missing value(s)"
+        raise RatingsError(f"{source}, row {row}: {what}. Fill them in or drop the rows.")
+    values: Iterable[Hashable] = series.to_numpy() if series.dtype.is_numeric() else series.to_list()
+    return values

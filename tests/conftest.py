@@ -1,0 +1,23 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20261115)
+
+
+@pytest.fixture
+def data_dir() -> Path:
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("DOUBLEFEATURE_DATA") or beside)
+    if not folder.is_dir():
+        pytest.skip("real ratings not found; set DOUBLEFEATURE_DATA")
+    return folder
