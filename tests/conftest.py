@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,3 +22,13 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("real ratings not found; set DOUBLEFEATURE_DATA")
     return folder
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def write_file(content: str | bytes, name: str = "ratings.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write_file

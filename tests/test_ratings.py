@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import tracemalloc
-from decimal import Decimal
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from doublefeature import ratings as ratings_module
+from doublefeature import _rows
 from doublefeature.errors import RatingsError, SettingsError
-from doublefeature.ratings import RatingArrays, Ratings, check_levels, format_levels, parse_levels
+from doublefeature.ratings import RatingArrays, Ratings
+from tests.examples import message
 
 
 def random_triples(rng, n_users=30, n_items=20, n_ratings=200):
@@ -25,12 +25,6 @@ def ratings(rng):
 @pytest.fixture
 def tiny():
     return Ratings.from_triples(["ann", "ann", "bob"], ["Alien", "Heat", "Alien"], [5, 2, 3])
-
-
-def message(problem):
-    text = str(problem.value)
-    assert "\n" not in text
-    return text
 
 
 class TestArrays:
@@ -155,121 +149,6 @@ class TestIds:
             Ratings.from_triples([["ann"]], ["Alien"], [1])
 
 
-class TestLevels:
-    @pytest.mark.parametrize(
-        ("text", "levels"),
-        [
-            ("1..5", (1, 2, 3, 4, 5)),
-            ("-1..1", (-1, 0, 1)),
-            ("0.5..2:0.5", (0.5, 1.0, 1.5, 2.0)),
-            ("0..0.3:0.1", (0.0, 0.1, 0.2, 0.3)),
-            ("low<mid<high", ("low", "mid", "high")),
-            ("no < yes", ("no", "yes")),
-            ("1,2,4", (1, 2, 4)),
-            ("0..100:50", (0, 50, 100)),
-        ],
-    )
-    def test_notation(self, text, levels):
-        assert parse_levels(text) == levels
-        assert parse_levels(format_levels(levels)) == levels
-        assert [type(level) for level in parse_levels(text)] == [type(level) for level in levels]
-
-    @pytest.mark.parametrize(
-        "text",
-        ["", "5", "5..1", "1..1", "1..", "a..b", "1..1000", "1..2:0", "1..2:-1", "1..2:0.3", "nan..5",
-         "1..inf", "1e999999999..2e999999999", "low<low", "low<", "2,1", "1,1", "1,x,", "1..5\n6"],
-    )  # fmt: skip
-    def test_bad_notation(self, text):
-        with pytest.raises(RatingsError) as problem:
-            parse_levels(text)
-        message(problem)
-
-    @pytest.mark.parametrize(
-        "levels", [[1], [], [1, "low"], [1, 1], [2, 1], [1, float("nan")], range(256), [None, 1]]
-    )
-    def test_bad_sequences(self, levels):
-        with pytest.raises(RatingsError):
-            check_levels(levels)
-
-    def test_text_numbers_count_as_numbers(self):
-        assert check_levels(["1", "2"]) == (1, 2)
-        assert check_levels(np.array([1.0, 2.0])) == (1, 2)
-        assert len(check_levels(range(255))) == 255
-
-    @pytest.mark.parametrize(
-        ("values", "text"),
-        [
-            ([4, 4], "1..5"),
-            ([1, 5], "1..5"),
-            ([1.0, 3.0], "1..5"),
-            ([0.5, 3], "0.5..5:0.5"),
-            ([3.5, 3], "0.5..5:0.5"),
-            ([0, 1], "0..1"),
-            ([True, False], "0..1"),
-            ([0, 0], "0..1"),
-            ([1, 7], "1..10"),
-            ([0, 7], "0..10"),
-            ([10, 20, 40], "10,20,40"),
-            ([-1, 1], "-1..1:2"),
-            ([Decimal("2.5"), 1], "0.5..5:0.5"),
-            (["4", "2"], "1..5"),
-            (np.array([1.5, 4.5], np.float32), "0.5..5:0.5"),
-        ],
-    )
-    def test_guessed(self, values, text):
-        n = len(values)
-        assert Ratings.from_triples(range(n), range(n), values).levels == parse_levels(text)
-
-    def test_rounded_values_find_their_level(self):
-        values = np.array([0.1, 0.3], np.float32)
-        r = Ratings.from_triples([1, 2], [1, 2], values, levels="0..0.3:0.1")
-        assert r.values().tolist() == [0.1, 0.3]
-
-    @pytest.mark.parametrize(
-        ("values", "reason"),
-        [
-            (list(range(100, 121)), "21 distinct"),
-            ([37, 37], "1 distinct"),
-            (["low", "high"], "low<mid<high"),
-            ([1, float("nan")], "not a finite number"),
-            ([1, None], "not a finite number"),
-            ([1, float("inf")], "not a finite number"),
-            ([1, 10**400], "not a finite number"),
-        ],
-    )
-    def test_not_guessed(self, values, reason):
-        n = len(values)
-        with pytest.raises(RatingsError, match=reason) as problem:
-            Ratings.from_triples(range(n), range(n), values)
-        message(problem)
-
-    @pytest.mark.parametrize(
-        "value", [0, 6, 3.5, -1, float("nan"), float("inf"), None, "", "text", "1_0", "x\ny"]
-    )
-    def test_outside_declared_levels(self, value):
-        with pytest.raises(
-            RatingsError, match=r"1 rating\(s\) lie outside levels 1\.\.5 \(first: row 1, user 'u2'"
-        ):
-            Ratings.from_triples(["u1", "u2"], ["m", "m"], [5, value], levels="1..5")
-
-    def test_message_in_full(self):
-        with pytest.raises(RatingsError) as problem:
-            Ratings.from_triples(["u1", "u17", "u2"], ["m", "m4", "m"], [5, 7, 9], levels=[1, 2, 3, 4, 5])
-        assert message(problem) == (
-            "ratings: 2 rating(s) lie outside levels 1..5 (first: row 1, user 'u17', item 'm4', value 7). "
-            "Pass levels=... or clean the data."
-        )
-
-    def test_text_levels(self):
-        r = Ratings.from_triples([1, 2], [1, 1], ["high", "low"], levels="low<mid<high")
-        assert r.arrays.levels.tolist() == [2, 0]
-        assert r.rated_items(1) == {1: "high"}
-        with pytest.raises(RatingsError, match="are text"):
-            r.values()
-        with pytest.raises(RatingsError, match="lie outside levels low<mid<high"):
-            Ratings.from_triples([1, 2], [1, 1], ["high", "lo"], levels="low<mid<high")
-
-
 class TestDuplicates:
     rows = (["b", "a", "b", "b"], ["x", "x", "y", "x"], [1, 2, 3, 4])
 
@@ -331,7 +210,7 @@ class TestSizes:
             Ratings.from_triples([1, 2], [1], [1])
 
     def test_too_many(self, monkeypatch):
-        monkeypatch.setattr(ratings_module, "MAX_RATINGS", 1)
+        monkeypatch.setattr(_rows, "MAX_RATINGS", 1)
         with pytest.raises(RatingsError, match="1 are possible"):
             Ratings.from_triples([1, 2], [1, 1], [1, 2])
 

@@ -24,8 +24,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from doublefeature._rows import Column
 from doublefeature.errors import RatingsError
-from doublefeature.ratings import Column, Duplicates, Level, Ratings
+from doublefeature.levels import Level
+from doublefeature.ratings import Duplicates, Ratings
 
 MAX_LINE_BYTES = 10**6
 MAX_GZIP_RATIO = 100

@@ -107,7 +107,7 @@ def _compile(function: F, parallel: bool) -> F:
 def kernel(function: F) -> F:
     """Compile for one thread, without the interpreter lock.
 
-    Functions whose name starts with an underscore can be called from other kernels only: leaving out the door
+    Functions whose name starts with an underscore must be called from other kernels only (from Python they crash): leaving out the door
     to the interpreter halves the time it takes to compile them.
     """
     return _compile(function, parallel=False)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from doublefeature._delimited import Layout, display_name, read_delimited
-from doublefeature.errors import InputError
-from doublefeature.ratings import Ratings, parse_levels, show
+from doublefeature.errors import InputError, show
+from doublefeature.levels import parse_levels
+from doublefeature.ratings import Ratings
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ DoubleFeatureError
 └── EnvironmentProblem      exit code 3: disk, permissions, a missing extra
     └── MissingExtraError   an optional dependency is not installed
 
-Messages are one line: what was given, what is allowed, what to do.
+Messages are one line: what was given, what is allowed, what to do. `show` writes what was given.
 """
 
 from __future__ import annotations
@@ -49,3 +49,14 @@ class MissingExtraError(EnvironmentProblem):
 
     def __init__(self, purpose: str, extra: str) -> None:
         super().__init__(f"{purpose} needs an optional package. Run: pip install 'doublefeature[{extra}]'")
+
+
+def show(value: object) -> str:
+    """Show any value on one short line."""
+    text = repr(value)
+    return shorten(text if text.isprintable() else repr(text))
+
+
+def shorten(text: str) -> str:
+    """Leave out the middle of a long text."""
+    return text if len(text) <= 60 else f"{text[:40]}...{text[-10:]}"

@@ -13,8 +13,9 @@ import narwhals as nw
 import numpy as np
 
 from doublefeature._delimited import Layout, display_name, opened, read_delimited, split_row
-from doublefeature.errors import MissingExtraError, RatingsError
-from doublefeature.ratings import Duplicates, Level, Ratings, check_levels, number, show
+from doublefeature.errors import MissingExtraError, RatingsError, show
+from doublefeature.levels import Level, Levels, check_levels, number
+from doublefeature.ratings import Duplicates, Ratings
 
 SEPARATORS = ("::", "\t", ";", ",", "|")
 KNOWN_NAMES = {
@@ -99,7 +100,7 @@ class _Request:
     columns: Columns
     separator: str | None
     header: bool | None
-    levels: tuple[Level, ...] | None
+    levels: Levels | None
     source: str
 
     def layout(self, head: list[str]) -> Layout:
@@ -188,7 +189,7 @@ def _scan_parquet(path: Path) -> Any:
 
 
 def _read_frame(
-    frame: Any, columns: Columns, source: str, levels: tuple[Level, ...] | None, duplicates: Duplicates
+    frame: Any, columns: Columns, source: str, levels: Levels | None, duplicates: Duplicates
 ) -> Ratings:
     try:
         table = nw.from_native(frame, pass_through=True)

@@ -1,0 +1,242 @@
+"""Raw rows → codes: encode columns, check ids, levels and repeats, sort by user and by item.
+
+`Ratings` is built from these parts; readers hand over their columns already encoded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel
+from doublefeature.errors import RatingsError, shorten, show
+from doublefeature.levels import Levels, format_levels, infer_levels, level_positions, number
+
+Lines = Callable[[int], int] | Sequence[int] | NDArray[np.integer] | None
+ByUser = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint8]]
+"""The first three fields of `RatingArrays`: user_ptr, item_codes, levels."""
+
+MAX_IDS = 2**31 - 1
+MAX_RATINGS = 2**32 - 1
+MAX_ID_CHARACTERS = 1000
+
+
+class Column(NamedTuple):
+    """A column as its labels, in any order, and for each row the position of its label."""
+
+    labels: Sequence[Hashable]
+    codes: NDArray[np.unsignedinteger[Any]]
+
+
+def encode(values: Iterable[Hashable] | Column) -> Column:
+    """Split raw values into labels and codes: numeric arrays by sorting, anything else by hashing."""
+    if isinstance(values, Column):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iufb":
+        distinct, codes = np.unique(values, return_inverse=True)
+        return Column(distinct.tolist(), codes.astype(np.uint32))
+    rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    try:
+        table = {label: code for code, label in enumerate(dict.fromkeys(rows))}
+    except TypeError as problem:
+        raise RatingsError(f"ids and ratings must be numbers or text: {problem}.") from None
+    labels = [label.item() if isinstance(label, np.generic) else label for label in table]
+    return Column(labels, np.fromiter(map(table.__getitem__, rows), np.uint32, len(rows)))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows as they were read, with what is needed to say where a bad one is."""
+
+    users: Column
+    items: Column
+    values: Column
+    source: str = "ratings"
+    lines: Lines = None
+
+    def check_sizes(self) -> None:
+        """Refuse columns of different lengths, and more rows than codes can number."""
+        users, items, values = (column.codes.size for column in (self.users, self.items, self.values))
+        if not users == items == values:
+            raise RatingsError(f"{self.source}: {users} users, {items} items, {values} ratings do not match.")
+        if users > MAX_RATINGS:
+            raise RatingsError(f"{self.source}: {users} ratings, {MAX_RATINGS} are possible.")
+
+    def with_sorted_ids(self) -> Table:
+        """Check the ids, and number them in an order that the order of rows cannot change."""
+        self.check_sizes()
+        if not self.users.codes.size:
+            raise RatingsError(f"{self.source}: there are no ratings. At least one is needed.")
+        return replace(
+            self, users=self._sort_ids(self.users, "user"), items=self._sort_ids(self.items, "item")
+        )
+
+    def infer_levels(self) -> Levels:
+        """Read the levels off the values, which must all be numbers."""
+        labels, codes = self.values
+        endless = ~np.isfinite([number(label) for label in labels])
+        if endless.any():
+            first = self._describe(int(endless[codes].argmax()))
+            remedy = "Correct the row, or declare text levels in order, such as levels='low<mid<high'"
+            raise RatingsError(f"{self.source}: a rating is not a finite number ({first}). {remedy}.")
+        return infer_levels(labels, self.source)
+
+    def with_levels(self, levels: Levels) -> Table:
+        """Give the values their positions among the levels; values that are none of them are refused."""
+        positions = level_positions(self.values.labels, levels)
+        outside = look_up(positions < 0, self.values.codes)
+        if outside.any():
+            first = self._describe(int(outside.argmax()))
+            what = f"{outside.sum()} rating(s) lie outside levels {shorten(format_levels(levels))}"
+            raise RatingsError(f"{self.source}: {what} (first: {first}). Pass levels=... or clean the data.")
+        return replace(self, values=Column(levels, look_up(positions.astype(np.uint8), self.values.codes)))
+
+    def refuse_repeat(self, user_ptr: NDArray[np.int64], item_codes: NDArray[np.uint32], place: int) -> None:
+        """Say which pair sits twice in the sorted rows, the second time at `place`."""
+        user, item = int(np.searchsorted(user_ptr, place, side="right")) - 1, int(item_codes[place])
+        rows = np.flatnonzero((self.users.codes == user) & (self.items.codes == item))[:2].tolist()
+        pair = f"user {show(self.users.labels[user])} rated item {show(self.items.labels[item])} twice"
+        labels, codes = self.values
+        places = ", ".join(f"{self._line(row)}: {show(labels[codes[row]])}" for row in rows)
+        raise RatingsError(
+            f"{self.source}: {pair} ({places}). Pass duplicates='first' or 'last', or drop one."
+        )
+
+    def _sort_ids(self, column: Column, role: str) -> Column:
+        for code, label in enumerate(column.labels):
+            if problem := _id_problem(label):
+                where = self._line(int((column.codes == code).argmax()))
+                raise RatingsError(f"{self.source}, {where}: the {role} id {problem}. Correct or drop it.")
+        ordered: list[Any] = sorted(set(column.labels), key=repr)
+        with suppress(TypeError):  # ids that cannot be compared stay in the order of their repr
+            ordered = sorted(ordered)
+        code_of = {label: code for code, label in enumerate(ordered)}
+        recoded = np.array([code_of[label] for label in column.labels], np.uint32)
+        return Column(tuple(ordered), look_up(recoded, column.codes))
+
+    def _line(self, row: int) -> str:
+        if self.lines is None:
+            return f"row {row}"
+        return f"line {self.lines(row) if callable(self.lines) else self.lines[row]}"
+
+    def _describe(self, row: int) -> str:
+        columns = (self.users, self.items, self.values)
+        user, item, value = (show(labels[codes[row]]) for labels, codes in columns)
+        return f"{self._line(row)}, user {user}, item {item}, value {value}"
+
+
+def look_up(table: NDArray[Any], codes: NDArray[np.unsignedinteger[Any]]) -> NDArray[Any]:
+    """Return ``table[codes]`` without an index array of eight bytes a row."""
+    found = np.empty(codes.size, table.dtype)
+    for start in range(0, codes.size, 2**16):
+        found[start : start + 2**16] = table[codes[start : start + 2**16]]
+    return found
+
+
+def _id_problem(label: Hashable) -> str | None:
+    if isinstance(label, str):
+        if "\0" in label:
+            return "contains a NUL character"
+        if len(label) > MAX_ID_CHARACTERS:
+            return f"has {len(label)} characters, {MAX_ID_CHARACTERS} are possible"
+        return None if label else "is missing"
+    missing = isinstance(label, float) and math.isnan(label)
+    return "is missing" if missing or type(label).__name__ in ("NoneType", "NAType", "NaTType") else None
+
+
+def id_table(ids: Iterable[Hashable], role: str) -> Sequence[Hashable]:
+    """Check that ids differ and are not too many; ranges stay ranges."""
+    labels = ids if isinstance(ids, range) else tuple(ids.tolist() if isinstance(ids, np.ndarray) else ids)
+    if len(labels) > MAX_IDS:
+        raise RatingsError(f"{len(labels)} {role} ids given, {MAX_IDS} are possible.")
+    if not isinstance(labels, range) and len(set(labels)) < len(labels):
+        raise RatingsError(
+            f"{role} ids must differ from one another, {len(labels) - len(set(labels))} repeat."
+        )
+    return labels
+
+
+def find_id(label: Hashable, index: Mapping[Hashable, int], role: str) -> int:
+    """Return the code of an id, or say which id may have been meant."""
+    try:
+        return index[label]
+    except (KeyError, TypeError):
+        twin = number(label) if isinstance(label, str) else str(label)
+        meant = [f"Did you mean {show(key)}?" for key in index if key == twin]
+        hint = meant[0] if meant else f"Known ids look like {', '.join(map(show, list(index)[:3]))}."
+        raise RatingsError(f"{role} {show(label)} is not known. {hint}") from None
+
+
+def check_codes(
+    codes: NDArray[np.integer], labels: Sequence[Hashable], role: str, dtype: type[np.unsignedinteger[Any]]
+) -> Column:
+    """Check that codes are whole numbers that have a label."""
+    codes = np.asarray(codes)
+    if codes.ndim != 1 or codes.dtype.kind not in "iu":
+        raise RatingsError(f"{role} codes must be one row of whole numbers, got {codes.dtype} {codes.shape}.")
+    if codes.size and not 0 <= codes.min() <= codes.max() < len(labels):
+        raise RatingsError(
+            f"{role} codes must lie in 0..{len(labels) - 1}, got {codes.min()}..{codes.max()}."
+        )
+    return Column(labels, np.ascontiguousarray(codes, dtype))
+
+
+@kernel
+def sort_by_user(users: Any, items: Any, levels: Any, n_users: int, n_items: int) -> ByUser:
+    """Sort by counting, first by item, then by user: both stable, so repeats of a pair stay in row order."""
+    user_ptr, item_next = np.zeros(n_users + 1, np.int64), np.zeros(n_items + 1, np.int64)
+    for row in range(users.size):
+        user_ptr[users[row] + 1] += 1
+        item_next[items[row] + 1] += 1
+    user_ptr, item_next = np.cumsum(user_ptr), np.cumsum(item_next)
+    by_item = np.empty(users.size, np.uint32)
+    for row in range(users.size):
+        by_item[item_next[items[row]]] = row
+        item_next[items[row]] += 1
+    user_next = user_ptr.copy()
+    item_codes, level_codes = np.empty(users.size, np.uint32), np.empty(users.size, np.uint8)
+    for row in by_item:
+        place = user_next[users[row]]
+        item_codes[place], level_codes[place] = items[row], levels[row]
+        user_next[users[row]] += 1
+    return user_ptr, item_codes, level_codes
+
+
+@kernel
+def view_by_item(user_ptr: Any, item_codes: Any, n_items: int) -> tuple[Any, Any, Any]:
+    """Raters of each item in user order, and where their ratings sit."""
+    item_ptr = np.zeros(n_items + 1, np.int64)
+    for item in item_codes:
+        item_ptr[item + 1] += 1
+    item_ptr = np.cumsum(item_ptr)
+    item_next = item_ptr.copy()
+    user_codes, positions = np.empty(item_codes.size, np.uint32), np.empty(item_codes.size, np.uint32)
+    for user in range(user_ptr.size - 1):
+        for place in range(user_ptr[user], user_ptr[user + 1]):
+            slot = item_next[item_codes[place]]
+            user_codes[slot], positions[slot] = user, place
+            item_next[item_codes[place]] += 1
+    return item_ptr, user_codes, positions
+
+
+def repeated(user_ptr: NDArray[np.int64], item_codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Mark every rating whose pair also precedes it."""
+    marks = np.zeros(item_codes.size, bool)
+    np.equal(item_codes[1:], item_codes[:-1], out=marks[1:])
+    starts = user_ptr[:-1]
+    marks[starts[starts < item_codes.size]] = False
+    return marks
+
+
+def keep(by_user: ByUser, mask: NDArray[np.bool_]) -> ByUser:
+    """Drop the ratings that the mask does not mark."""
+    user_ptr, item_codes, levels = by_user
+    kept_before = np.zeros(mask.size + 1, np.int64)
+    np.cumsum(mask, out=kept_before[1:])
+    return kept_before[user_ptr], item_codes[mask], levels[mask]

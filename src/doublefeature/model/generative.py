@@ -1,0 +1,240 @@
+r"""The model forwards, slowly and obviously: draw parameters, draw ratings, write down the joint density.
+
+    A ~ IBP(λ)                      users' memberships
+    B_ik ~ Bernoulli(p_k)           items' memberships
+    θ_k ~ N(0, σ_θ²)                effects
+    ρ_i ~ N(0, σ_ρ²), α_u ~ N(0, σ_α²), τ² ~ InvGamma(a, b)
+    η_ui = b0 + ρ_i + α_u + Σ_k A_uk B_ik θ_k
+    P(level r) = Φ((c_{r+1} − η)/τ) − Φ((c_r − η)/τ)
+
+Nothing here is used by the sampler. Tests hold the sampler against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lgamma, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doublefeature.config import Priors
+from doublefeature.model.ordinal import level_cutpoints, level_probabilities
+from doublefeature.model.state import (
+    EFFECT_SD,
+    ITEM_SD,
+    MASS,
+    NOISE,
+    RATE,
+    USER_SD,
+    State,
+    empty_state,
+    members,
+    state_from_parts,
+)
+
+FloatArray = NDArray[np.float64]
+BoolMatrix = NDArray[np.bool_]
+Codes = NDArray[np.int64]
+
+_LOG_2PI = log(2.0 * np.pi)
+
+
+@dataclass
+class Parameters:
+    """Everything the model does not observe, as plain matrices."""
+
+    user_members: BoolMatrix  # (users, K)
+    item_members: BoolMatrix  # (items, K)
+    effect: FloatArray  # (K,)
+    item_rate: FloatArray  # (K,)
+    item_offset: FloatArray  # (items,)
+    user_offset: FloatArray  # (users,)
+    noise: float
+    mass: float
+    rate: float
+    effect_sd: float
+    item_sd: float
+    user_sd: float
+
+    @property
+    def n_features(self) -> int:
+        """K."""
+        return self.effect.size
+
+    def scores(self, users: Codes, items: Codes, base: float) -> FloatArray:
+        """Return η for pairs."""
+        shared = self.user_members[users] & self.item_members[items]
+        scores: FloatArray = base + self.item_offset[items] + self.user_offset[users] + shared @ self.effect
+        return scores
+
+
+def base_of(priors: Priors, n_levels: int) -> float:
+    """Return b0."""
+    return n_levels / 2 if priors.base is None else priors.base
+
+
+def draw_parameters(priors: Priors, n_users: int, n_items: int, rng: np.random.Generator) -> Parameters:
+    """Draw all parameters from the prior."""
+    learnt = priors.learn
+    mass = rng.gamma(priors.mass_shape, priors.mass / priors.mass_shape) if "mass" in learnt else priors.mass
+    inside = priors.item_rate_weight * priors.item_rate
+    outside = priors.item_rate_weight - inside
+    rate = rng.beta(inside, outside) if "item_rate" in learnt else priors.item_rate
+    effect_sd = _draw_sd(priors, "effect_sd", rng)
+    item_sd = _draw_sd(priors, "item_offset_sd", rng)
+    user_sd = _draw_sd(priors, "user_offset_sd", rng)
+    noise = priors.noise_scale
+    if noise is None:
+        noise = float((priors.noise_rate / rng.gamma(priors.noise_shape)) ** 0.5)
+    user_members = draw_buffet(mass, n_users, rng)
+    n_features = user_members.shape[1]
+    rates = rng.beta(inside, outside, n_features) if priors.item_rate_by_feature else np.full(n_features, rate)
+    if priors.effect_values:
+        effect = rng.choice(np.array(priors.effect_values), n_features)
+    else:
+        effect = effect_sd * rng.standard_normal(n_features)
+    return Parameters(
+        user_members=user_members,
+        item_members=rng.random((n_items, n_features)) < rates,
+        effect=effect,
+        item_rate=rates,
+        item_offset=item_sd * rng.standard_normal(n_items) * priors.item_offsets,
+        user_offset=user_sd * rng.standard_normal(n_users) * priors.user_offsets,
+        noise=noise,
+        mass=float(mass),
+        rate=float(rate),
+        effect_sd=effect_sd,
+        item_sd=item_sd,
+        user_sd=user_sd,
+    )
+
+
+def _draw_sd(priors: Priors, name: str, rng: np.random.Generator) -> float:
+    centre: float = getattr(priors, name)
+    if name not in priors.learn:
+        return centre
+    rate = (priors.sd_shape - 1.0) * centre**2
+    return float((rate / rng.gamma(priors.sd_shape)) ** 0.5)
+
+
+def draw_buffet(mass: float, n_users: int, rng: np.random.Generator) -> BoolMatrix:
+    """Draw memberships from the Indian buffet process, user by user; columns in random order."""
+    columns: list[BoolMatrix] = []
+    for user in range(n_users):
+        for column in columns:
+            column[user] = rng.random() < column[:user].sum() / (user + 1)
+        for _ in range(rng.poisson(mass / (user + 1))):
+            column = np.zeros(n_users, bool)
+            column[user] = True
+            columns.append(column)
+    matrix = np.stack(columns, axis=1) if columns else np.zeros((n_users, 0), bool)
+    return matrix[:, rng.permutation(matrix.shape[1])]
+
+
+def draw_levels(scores: FloatArray, noise: float, n_levels: int, rng: np.random.Generator) -> Codes:
+    """Draw a level code for every score."""
+    latent = scores + noise * rng.standard_normal(scores.shape)
+    codes: Codes = np.searchsorted(level_cutpoints(n_levels)[1:-1], latent, side="left")
+    return codes
+
+
+def log_joint(
+    parameters: Parameters, priors: Priors, users: Codes, items: Codes, levels: Codes, n_levels: int
+) -> float:
+    """Return the log joint density of parameters and ratings.
+
+    Memberships are the matrix with its columns in uniformly random order; τ² and the squares of learnt standard
+    deviations are densities in the squares.
+    """
+    scores = parameters.scores(users, items, base_of(priors, n_levels))
+    table = level_probabilities(scores, parameters.noise, level_cutpoints(n_levels))
+    likelihood = np.log(table[np.arange(levels.size), levels]).sum()
+    return float(likelihood) + log_prior(parameters, priors)
+
+
+def log_prior(parameters: Parameters, priors: Priors) -> float:
+    """Return the log prior density of all parameters that are random under these priors."""
+    p = parameters
+    inside = priors.item_rate_weight * priors.item_rate
+    outside = priors.item_rate_weight - inside
+    total = buffet_log_probability(p.user_members, p.mass)
+    counts = p.item_members.sum(axis=0)
+    n_items = p.item_members.shape[0]
+    total += float((counts * np.log(p.item_rate) + (n_items - counts) * np.log1p(-p.item_rate)).sum())
+    if priors.item_rate_by_feature:
+        total += sum(_beta_log_density(rate, inside, outside) for rate in p.item_rate)
+    if priors.effect_values:
+        total -= p.n_features * log(len(priors.effect_values))
+    else:
+        total += _normal_log_density(p.effect, p.effect_sd)
+    if priors.item_offsets:
+        total += _normal_log_density(p.item_offset, p.item_sd)
+    if priors.user_offsets:
+        total += _normal_log_density(p.user_offset, p.user_sd)
+    if priors.noise_scale is None:
+        total += _inverse_gamma_log_density(p.noise**2, priors.noise_shape, priors.noise_rate)
+    if "mass" in priors.learn:
+        rate = priors.mass_shape / priors.mass
+        total += (priors.mass_shape - 1.0) * log(p.mass) - rate * p.mass
+        total += priors.mass_shape * log(rate) - lgamma(priors.mass_shape)
+    if "item_rate" in priors.learn:
+        total += _beta_log_density(p.rate, inside, outside)
+    for name, value in (("effect_sd", p.effect_sd), ("item_offset_sd", p.item_sd), ("user_offset_sd", p.user_sd)):
+        if name in priors.learn:
+            scale = (priors.sd_shape - 1.0) * getattr(priors, name) ** 2
+            total += _inverse_gamma_log_density(value**2, priors.sd_shape, scale)
+    return total
+
+
+def buffet_log_probability(user_members: BoolMatrix, mass: float) -> float:
+    """Return log p(A) of the Indian buffet process, columns in uniformly random order."""
+    n_users, n_features = user_members.shape
+    total = n_features * log(mass) - lgamma(n_features + 1) - mass * sum(1.0 / j for j in range(1, n_users + 1))
+    for count in user_members.sum(axis=0):
+        if count == 0:
+            return -np.inf
+        total += lgamma(count) + lgamma(n_users - count + 1) - lgamma(n_users + 1)
+    return total
+
+
+def _normal_log_density(values: FloatArray, sd: float) -> float:
+    return float(-0.5 * ((values / sd) ** 2).sum() - values.size * (log(sd) + 0.5 * _LOG_2PI))
+
+
+def _inverse_gamma_log_density(value: float, shape: float, scale: float) -> float:
+    return shape * log(scale) - lgamma(shape) - (shape + 1.0) * log(value) - scale / value
+
+
+def _beta_log_density(value: float, inside: float, outside: float) -> float:
+    constant = lgamma(inside + outside) - lgamma(inside) - lgamma(outside)
+    return constant + (inside - 1.0) * log(value) + (outside - 1.0) * float(np.log1p(-value))
+
+
+def parameters_of(state: State) -> Parameters:
+    """Return a state's contents as plain matrices."""
+    slots = np.flatnonzero(state.active)
+    return Parameters(
+        user_members=members(state.user_words, slots),
+        item_members=members(state.item_words, slots),
+        effect=state.effect[slots].copy(),
+        item_rate=state.item_rate[slots].copy(),
+        item_offset=state.item_offset.copy(),
+        user_offset=state.user_offset.copy(),
+        noise=float(state.hyper[NOISE]),
+        mass=float(state.hyper[MASS]),
+        rate=float(state.hyper[RATE]),
+        effect_sd=float(state.hyper[EFFECT_SD]),
+        item_sd=float(state.hyper[ITEM_SD]),
+        user_sd=float(state.hyper[USER_SD]),
+    )
+
+
+def state_of(parameters: Parameters, priors: Priors, n_levels: int) -> State:
+    """Return the state that holds these parameters."""
+    p = parameters
+    start = empty_state(priors, p.user_offset.size, p.item_offset.size, n_levels)
+    start.hyper[:] = (p.noise, p.mass, p.rate, p.effect_sd, p.item_sd, p.user_sd)
+    start.item_offset[:] = p.item_offset
+    start.user_offset[:] = p.user_offset
+    return state_from_parts(start, p.user_members, p.item_members, p.effect, p.item_rate)

@@ -1,0 +1,278 @@
+"""Geweke's joint test: draws from the prior against a chain that alternates sweeps with fresh ratings.
+
+If every block keeps the posterior, the alternating chain keeps the joint law of parameters and ratings, whatever
+the ratings are, so the averages of any statistic must agree. Nothing has to converge to be tested.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from doublefeature._jit import kernel
+from doublefeature.config import Moves, Priors
+from doublefeature.kernels.bits import active_slots, count_members, has_bit
+from doublefeature.kernels.effects import update_effects
+from doublefeature.kernels.exchanges import complement, item_complement_log_ratio, user_complement_log_ratio
+from doublefeature.kernels.exchanges import update_complements, update_offset_flips
+from doublefeature.kernels.features import update_features
+from doublefeature.kernels.gaussian import update_effects_and_offsets
+from doublefeature.kernels.hyper import update_hyper
+from doublefeature.kernels.latent import update_latent
+from doublefeature.kernels.memberships import update_items, update_users_parallel
+from doublefeature.kernels.noise import update_noise_given_latent, update_noise_slice
+from doublefeature.kernels.scene import Scene, with_state
+from doublefeature.kernels.scores import log_likelihood, rebuild_scores
+from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
+from doublefeature.kernels.streams import new_stream, seek, tick, uniform
+from doublefeature.kernels.sweep import Plan, build_plan, close_sweep, is_due, prepare, sweep_once
+from doublefeature.kernels.variates import normal
+from doublefeature.model.state import Model
+from tests.correctness.tiny import batch_z, draw_all, pairs, scene_of
+
+SIZES = (6, 5, 5)
+N_RATINGS = 24
+BATCHES = 64
+_FRESH_RATINGS = 200
+
+STATISTICS = (
+    "K", "K²", "ΣA", "ΣB", "Σθ²", "Σθ", "singletons", "max m", "Σθmn", "co-members", "ρ₀", "Σρ²", "ρ₀ρ₁",
+    "Σα²", "α₀", "τ", "log τ", "τ⁻²", "mean r", "#top", "#mid", "Σrη", "log-lik", "ρ₀r₀", "r₀r₁", "λ", "p",
+    "σ_θ", "σ_ρ", "σ_α", "Σp_k",
+)  # fmt: skip
+COMPLEMENT_SIGN, NO_JACOBIAN, STALE_LATENT = 1, 2, 3
+MUTATIONS = {"complement sign": COMPLEMENT_SIGN, "τ without Jacobian": NO_JACOBIAN, "stale Z": STALE_LATENT}
+
+
+@kernel
+def statistics(scene: Scene, out: np.ndarray) -> None:
+    """Add the statistics of the current state and ratings, none of which depends on feature labels."""
+    state = scene.state
+    slots = active_slots(state.active)
+    users = count_members(state.user_words)
+    items = count_members(state.item_words)
+    k = slots.size
+    out[0] += k
+    out[1] += k * k
+    largest = 0
+    for slot in slots:
+        out[2] += users[slot]
+        out[3] += items[slot]
+        out[4] += state.effect[slot] ** 2
+        out[5] += state.effect[slot]
+        out[6] += users[slot] == 1
+        largest = max(largest, users[slot])
+        out[8] += state.effect[slot] * users[slot] * items[slot]
+        out[9] += has_bit(state.user_words, 0, slot) and has_bit(state.user_words, 1, slot)
+        out[30] += state.item_rate[slot]
+    out[7] += largest
+    rho = state.item_offset
+    out[10] += rho[0]
+    out[12] += rho[0] * rho[1]
+    for i in range(rho.size):
+        out[11] += rho[i] ** 2
+    for u in range(state.user_offset.size):
+        out[13] += state.user_offset[u] ** 2
+    out[14] += state.user_offset[0]
+    tau = state.hyper[0]
+    out[15] += tau
+    out[16] += math.log(tau)
+    out[17] += 1.0 / (tau * tau)
+    levels = scene.users.levels
+    top = state.cutpoints.size - 2
+    for j in range(levels.size):
+        out[18] += levels[j] / levels.size
+        out[19] += levels[j] == top
+        out[20] += levels[j] == 2
+        out[21] += levels[j] * scene.scores[j]
+    out[22] += log_likelihood(scene.users, state, scene.like, scene.scores, 1)
+    out[23] += rho[scene.users.other[0]] * levels[0]
+    out[24] += float(levels[0]) * float(levels[1])
+    for h in range(1, 6):
+        out[24 + h] += state.hyper[h]
+
+
+@kernel
+def fresh_ratings(scene: Scene) -> None:
+    """Draw all ratings anew given the parameters."""
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, _FRESH_RATINGS, 0), 0)
+    inner = scene.state.cutpoints.size - 2
+    for j in range(scene.scores.size):
+        latent = scene.scores[j] + scene.state.hyper[0] * normal(stream)
+        level = 0
+        while level < inner and latent > scene.state.cutpoints[level + 1]:
+            level += 1
+        scene.users.levels[j] = level
+
+
+compiled_sweep = kernel(sweep_once)
+
+
+@kernel
+def at_sweep(scene: Scene, number: int) -> Scene:
+    return Scene(
+        scene.users, scene.items, scene.state, scene.model, scene.like, scene.scores, scene.latent,
+        scene.tally, scene.key, number, scene.threads,
+    )  # fmt: skip
+
+
+@kernel
+def joint_chain(scene: Scene, plan: Plan, n_sweeps: int, out: np.ndarray) -> None:
+    """Alternate sweeps with fresh ratings; average the statistics in batches."""
+    per_batch = n_sweeps // out.shape[0]
+    for t in range(per_batch * out.shape[0]):
+        scene = at_sweep(scene, t)
+        state, _ = compiled_sweep(scene, plan)
+        scene = with_state(scene, state)
+        fresh_ratings(scene)
+        statistics(scene, out[t // per_batch])
+    out /= per_batch
+
+
+@kernel
+def wrong_complements(scene: Scene) -> None:
+    """Complement moves with the sign of the offsets' part of the ratio flipped."""
+    state = scene.state
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, _FRESH_RATINGS + 1, 0), 0)
+    counts = count_members(state.user_words)
+    n_users = state.user_words.shape[0]
+    for slot in active_slots(state.active):
+        right = user_complement_log_ratio(scene, slot, counts[slot])
+        sizes = math.log(counts[slot]) - math.log(max(n_users - counts[slot], 1e-300))
+        if math.log(uniform(stream)) < sizes - (right - sizes) and counts[slot] < n_users:
+            complement(state.user_words, state.item_words, state, slot, state.item_offset)
+
+
+@kernel
+def without_noise_term(scene: Scene) -> Scene:
+    """The scene with the term −b exp(−2x) of log τ's density dropped."""
+    m = scene.model
+    model = Model(
+        m.base, m.noise_shape, 0.0, m.learn_noise, m.learn_mass, m.mass_shape, m.mass_rate, m.learn_rate,
+        m.rate_by_feature, m.rate_in, m.rate_out, m.learn_effect_sd, m.learn_item_sd, m.learn_user_sd,
+        m.sd_shape, m.effect_sd_rate, m.item_sd_rate, m.user_sd_rate, m.item_offsets, m.user_offsets, m.scales,
+        m.effect_values, m.item_offset_mean, m.user_offset_mean,
+    )  # fmt: skip
+    return Scene(
+        scene.users, scene.items, scene.state, model, scene.like, scene.scores, scene.latent, scene.tally,
+        scene.key, scene.sweep, scene.threads,
+    )  # fmt: skip
+
+
+@kernel
+def mutant_chain(scene: Scene, mutation: int, n_sweeps: int, out: np.ndarray) -> None:
+    """The joint chain with one planted bug in its sweep."""
+    per_batch = n_sweeps // out.shape[0]
+    for t in range(per_batch * out.shape[0]):
+        scene = at_sweep(scene, t)
+        update_users_parallel(scene)
+        scene = with_state(scene, update_prior_singletons(scene))
+        update_items(scene)
+        if mutation == COMPLEMENT_SIGN:
+            wrong_complements(scene)
+        if mutation == NO_JACOBIAN:
+            update_noise_slice(without_noise_term(scene))
+        else:
+            update_noise_slice(scene)
+        if mutation != STALE_LATENT or t == 0:
+            update_latent(scene)
+        update_effects_and_offsets(scene)
+        close_sweep(scene)
+        fresh_ratings(scene)
+        statistics(scene, out[t // per_batch])
+    out /= per_batch
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A choice of model switches and moves to be proven."""
+
+    name: str
+    priors: Priors
+    moves: Moves
+    threads: int = 1
+
+
+_BASE = Priors(mass=1.0, item_rate=0.4, effect_sd=1.0, item_offset_sd=0.7, user_offset_sd=0.7)
+_ALPHA = Priors(mass=1.0, item_rate=0.4, effect_sd=1.0, item_offset_sd=0.7, user_offsets=True, user_offset_sd=0.7)
+_BY_FEATURE = Priors(
+    mass=1.0, item_rate=0.4, effect_sd=1.0, item_offset_sd=0.7, item_rate_by_feature=True, learn=("mass",)
+)
+_NO_RHO = Priors(mass=1.0, item_rate=0.4, effect_sd=1.0, item_offsets=False)
+_ALPHA_ONLY = Priors(
+    mass=1.0, item_rate=0.4, effect_sd=1.0, item_offsets=False, user_offsets=True, user_offset_sd=0.7
+)
+_LISTED = Priors(mass=1.0, item_rate=0.4, effect_values=(-1.2, 1.2, 0.5), item_offset_sd=0.7)
+_PLAIN = Moves(
+    user_scan="serial", collapsed_singletons=0.0, feature_moves=0, complements=False, offset_flips=0.0,
+    effect_every=0, noise_slice_every=0,
+)  # fmt: skip
+
+
+def _moves(**changes) -> Moves:
+    return Moves(**{**_PLAIN.to_dict(), **changes})
+
+
+_ALL = Moves(effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
+
+ENGINES = (
+    Engine("serial A, prior singletons, τ | Z", _BASE, _PLAIN),
+    Engine("parallel A", _BASE, _moves(user_scan="parallel")),
+    Engine("collapsed singletons", _BASE, _moves(prior_singletons=False, collapsed_singletons=1.0)),
+    Engine("feature moves only", _BASE, _moves(prior_singletons=False, feature_moves=2)),
+    Engine("complements, offset flips", _BASE, _moves(complements=True, offset_flips=0.5)),
+    Engine("direct effects, τ slice", _BASE, _moves(effect_every=1, noise_slice_every=1)),
+    Engine("no item offsets", _NO_RHO, _ALL),
+    Engine("user offsets", _ALPHA, _ALL),
+    Engine("user offsets only", _ALPHA_ONLY, _ALL),
+    Engine("everything learnt", _ALPHA.with_everything_learnt(), _ALL),
+    Engine("a rate per feature", _BY_FEATURE, _ALL),
+    Engine("listed effects", _LISTED, _ALL),
+    Engine("everything, table", _ALPHA.with_everything_learnt(), Moves(**{**_ALL.to_dict(), "table_from": 1})),
+    Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2),
+)
+
+
+def forward_means(priors: Priors, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard error of the statistics under the prior."""
+    rng = np.random.default_rng(seed)
+    users, items = pairs(SIZES[0], SIZES[1], N_RATINGS)
+    total = np.zeros(len(STATISTICS))
+    squares = np.zeros(len(STATISTICS))
+    moves = Moves()
+    for _ in range(n_draws):
+        parameters, levels = draw_all(priors, users, items, SIZES, rng)
+        out = np.zeros(len(STATISTICS))
+        statistics(scene_of(parameters, priors, moves, (users, items, levels), SIZES[2]), out)
+        total += out
+        squares += out * out
+    mean = total / n_draws
+    return mean, np.sqrt(np.maximum(squares / n_draws - mean * mean, 0.0) / n_draws)
+
+
+def _start(priors: Priors, moves: Moves, seed: int, threads: int) -> Scene:
+    users, items = pairs(SIZES[0], SIZES[1], N_RATINGS)
+    parameters, levels = draw_all(priors, users, items, SIZES, np.random.default_rng(seed))
+    scene = scene_of(parameters, priors, moves, (users, items, levels), SIZES[2], (seed, 0))
+    return scene._replace(threads=threads)
+
+
+def geweke_z(engine: Engine, n_sweeps: int, n_forward: int, seed: int = 1) -> np.ndarray:
+    """Return the z of every statistic for an engine."""
+    mean, error = forward_means(engine.priors, n_forward, seed)
+    scene = _start(engine.priors, engine.moves, seed, engine.threads)
+    batches = np.zeros((BATCHES, len(STATISTICS)))
+    joint_chain(scene, build_plan(engine.moves, SIZES[0]), n_sweeps, batches)
+    return batch_z(batches, mean, error)
+
+
+def mutant_z(mutation: int, n_sweeps: int, n_forward: int, seed: int = 1) -> np.ndarray:
+    """Return the z of every statistic for a sweep with a planted bug (0: none)."""
+    mean, error = forward_means(_BASE, n_forward, seed)
+    batches = np.zeros((BATCHES, len(STATISTICS)))
+    mutant_chain(_start(_BASE, Moves(), seed, 1), mutation, n_sweeps, batches)
+    return batch_z(batches, mean, error)
