@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel
+from doublefeature._jit import kernel, leaf
 from doublefeature.model.state import State
 
 WordArray = NDArray[np.uint64]
@@ -39,19 +39,19 @@ def count_bits(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), codegen
 
 
-@kernel
+@leaf
 def has_bit(words: WordArray, row: int, slot: int) -> bool:
     """Whether a row belongs to the feature in a slot."""
     return ((words[row, slot >> 6] >> np.uint64(slot & 63)) & ONE) != ZERO
 
 
-@kernel
+@leaf
 def set_bit(words: WordArray, row: int, slot: int) -> None:
     """Put a row into the feature in a slot."""
     words[row, slot >> 6] |= ONE << np.uint64(slot & 63)
 
 
-@kernel
+@leaf
 def clear_slot(words: WordArray, slot: int) -> None:
     """Take every row out of the feature in a slot."""
     mask = ~(ONE << np.uint64(slot & 63))
@@ -139,7 +139,7 @@ def with_free_slot(state: State) -> State:
     return _grown(state)
 
 
-@kernel
+@leaf
 def open_slot(state: State, effect: float, item_rate: float) -> int:
     """Take a free slot for a new feature without members and return it."""
     slot = 0
@@ -151,7 +151,7 @@ def open_slot(state: State, effect: float, item_rate: float) -> int:
     return slot
 
 
-@kernel
+@leaf
 def close_slot(state: State, slot: int) -> None:
     """Remove a feature with all its memberships."""
     state.active[slot] = 0
@@ -163,7 +163,7 @@ def close_slot(state: State, slot: int) -> None:
     clear_slot(state.item_words, slot)
 
 
-@kernel
+@leaf
 def effect_on(state: State, item: int, slot: int) -> float:
     """Return what a feature adds to the score of a pair inside it: its own effect, or the item's."""
     if state.item_effect.shape[0] == 0:

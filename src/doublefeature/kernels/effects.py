@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel
+from doublefeature._jit import kernel, leaf
 from doublefeature.kernels.bits import has_bit
 from doublefeature.kernels.launch import newton_step
 from doublefeature.kernels.likelihood import log_probability, slopes
@@ -50,7 +50,7 @@ def _pairs_of(scene: Scene, slot: int) -> tuple[NDArray[np.int64], NDArray[np.ui
     return places, scales
 
 
-@kernel
+@leaf
 def _log_target(
     scene: Scene, pairs: tuple[NDArray[np.int64], NDArray[np.uint8]], current: float, effect: float
 ) -> float:
@@ -63,7 +63,7 @@ def _log_target(
     return total
 
 
-@kernel
+@leaf
 def _mode(
     scene: Scene, pairs: tuple[NDArray[np.int64], NDArray[np.uint8]], current: float
 ) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, threaded
+from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, count_members, effect_on, has_bit
 from doublefeature.kernels.likelihood import Likelihood, log_probability
 from doublefeature.kernels.memberships import scan_order
@@ -35,7 +35,7 @@ from doublefeature.model.state import ITEM_SD, USER_SD, Model, State
 FloatArray = NDArray[np.float64]
 
 
-@kernel
+@leaf
 def _offsets_log_ratio(
     words: NDArray[np.uint64], slot: int, shift: float, offset: FloatArray, mean: FloatArray, sd: float
 ) -> float:
@@ -48,7 +48,7 @@ def _offsets_log_ratio(
     return total / (2.0 * sd * sd)
 
 
-@kernel
+@leaf
 def user_complement_log_ratio(scene: Scene, slot: int, n_members: int) -> float:
     """Return the log acceptance ratio of the users' complement of a feature."""
     state = scene.state
@@ -63,7 +63,7 @@ def user_complement_log_ratio(scene: Scene, slot: int, n_members: int) -> float:
     )
 
 
-@kernel
+@leaf
 def item_complement_log_ratio(scene: Scene, slot: int, n_members: int) -> float:
     """Return the log acceptance ratio of the items' complement of a feature."""
     state = scene.state
@@ -77,7 +77,7 @@ def item_complement_log_ratio(scene: Scene, slot: int, n_members: int) -> float:
     )
 
 
-@kernel
+@leaf
 def complement(
     own: NDArray[np.uint64], others: NDArray[np.uint64], state: State, slot: int, other_offset: FloatArray
 ) -> None:
@@ -113,7 +113,7 @@ def update_complements(scene: Scene) -> None:
                 complement(state.item_words, state.user_words, state, slot, state.user_offset)
 
 
-@kernel
+@leaf
 def offset_shift(items: Side, state: State, like: Likelihood, item: int, slot: int) -> float:
     """Return how far the item's offset falls when the item enters the feature (and rises when it leaves)."""
     length = items.ptr[item + 1] - items.ptr[item]
@@ -124,7 +124,7 @@ def offset_shift(items: Side, state: State, like: Likelihood, item: int, slot: i
     return effect_on(state, item, slot) * members / (length + pull)
 
 
-@kernel
+@leaf
 def offset_flip_log_ratio(
     items: Side, state: State, model: Model, like: Likelihood, scores: FloatArray, pair: tuple[int, int]
 ) -> tuple[float, float]:
@@ -149,7 +149,7 @@ def offset_flip_log_ratio(
     return ratio, move
 
 
-@kernel
+@leaf
 def _apply_offset_flip(
     items: Side, state: State, scores: FloatArray, item: int, slot: int, move: float
 ) -> None:
@@ -164,7 +164,7 @@ def _apply_offset_flip(
     state.item_offset[item] += move
 
 
-@kernel
+@leaf
 def _offset_flip_item(
     items: Side, state: State, model: Model, like: Likelihood, scores: FloatArray, item: int, told: tuple
 ) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel
+from doublefeature._jit import kernel, leaf
 from doublefeature.kernels.bits import (
     active_slots,
     close_slot,
@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
     effect: FloatArray  # (1,)
 
 
-@kernel
+@leaf
 def log_sigmoid(x: float) -> float:
     """Return log(1 / (1 + exp(−x)))."""
     if x > 0.0:
@@ -170,7 +170,7 @@ def _open_candidate(state: State, scene: Scene, candidate: Candidate, stream: St
     return slot
 
 
-@kernel
+@leaf
 def _log_choose(n: int, j: int) -> float:
     """Return log of the number of ways to choose j = 0, 1 or 2 out of n."""
     if j == 0:
@@ -198,7 +198,7 @@ def _judge_old(scene: Scene, old: SlotArray, step: int) -> float:
     return total
 
 
-@kernel
+@leaf
 def _choose_move(stream: Stream) -> tuple[int, int, int]:
     """Return a move with how many features it takes out and puts in; forth and back are equally likely."""
     u = uniform(stream)

@@ -14,7 +14,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, threaded
+from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, ZERO, active_slots, lowest_bit
 from doublefeature.kernels.offsets import update_item_offsets, update_user_offsets
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, place_of
@@ -29,7 +29,7 @@ PARTS = 16
 """Partial sums the precision of the effects is gathered in."""
 
 
-@kernel
+@leaf
 def _gather_row(
     side: Side,
     state: State,
@@ -40,11 +40,11 @@ def _gather_row(
     told: tuple,
 ) -> None:
     """Add one row's share to the precision and the linear term of the effects, its offset integrated out."""
-    index, with_offset, sd, precision, linear, weight = told
-    weight[:] = 0.0
+    index, with_offset, sd, precision, linear, weight, shared = told
+    for a in range(weight.size):
+        weight[a] = 0.0
     total = 1.0 / (sd * sd)
     pull = (model.user_offset_mean[row] if side.of_users else model.item_offset_mean[row]) * total
-    shared = np.empty(weight.size, np.int64)
     for j in range(side.ptr[row], side.ptr[row + 1]):
         other = np.int64(side.other[j])
         user, item = (row, other) if side.of_users else (other, row)
@@ -92,7 +92,8 @@ def _gather_part(
     chunks = chunk_count(side)
     first = part * chunks // PARTS
     last = (part + 1) * chunks // PARTS
-    row_told = (index, with_offset, sd, precision[part], linear[part], weight)
+    shared = np.empty(linear.shape[1], np.int64)
+    row_told = (index, with_offset, sd, precision[part], linear[part], weight, shared)
     for row in range(chunk_start(side, first), chunk_start(side, last)):
         _gather_row(side, state, model, noise, latent, row, row_told)
 
@@ -134,7 +135,7 @@ def effect_normal(scene: Scene, side: Side, slots: NDArray[np.int64]) -> tuple[F
     return precision[0], linear[0]
 
 
-@kernel
+@leaf
 def factorise(matrix: FloatArray) -> None:
     """Overwrite the lower triangle of a positive definite matrix by its Cholesky factor."""
     for a in range(matrix.shape[0]):

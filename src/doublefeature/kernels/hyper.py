@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel
+from doublefeature._jit import kernel, leaf
 from doublefeature.kernels.bits import active_slots, count_members
 from doublefeature.kernels.priors import clip_rate
 from doublefeature.kernels.scene import Scene
@@ -18,7 +18,7 @@ from doublefeature.model.state import EFFECT_SD, ITEM_SD, MASS, RATE, USER_SD
 FloatArray = NDArray[np.float64]
 
 
-@kernel
+@leaf
 def harmonic(n: int) -> float:
     """Return 1 + 1/2 + … + 1/n."""
     total = 0.0
@@ -27,14 +27,14 @@ def harmonic(n: int) -> float:
     return total
 
 
-@kernel
+@leaf
 def _draw_sd(stream: Stream, shape: float, rate: float, squares: tuple[float, int]) -> float:
     """Return a standard deviation whose square is inverse gamma, given a sum of squared deviations."""
     total, count = squares
     return math.exp(0.5 * (math.log(rate + 0.5 * total) - log_gamma_draw(stream, shape + 0.5 * count)))
 
 
-@kernel
+@leaf
 def _squares(values: FloatArray, mean: FloatArray) -> tuple[float, int]:
     total = 0.0
     for j in range(values.size):
@@ -42,7 +42,7 @@ def _squares(values: FloatArray, mean: FloatArray) -> tuple[float, int]:
     return total, values.size
 
 
-@kernel
+@leaf
 def _draw_rate(stream: Stream, inside: float, outside: float) -> float:
     return clip_rate(1.0 / (1.0 + math.exp(-beta_logit(stream, inside, outside))))
 

@@ -6,13 +6,30 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, threaded
+from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.likelihood import Likelihood
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
-from doublefeature.kernels.streams import LATENT, new_stream, seek, tick
+from doublefeature.kernels.streams import LATENT, Stream, new_stream, seek, tick
 from doublefeature.kernels.variates import truncated_normal
 
 FloatArray = NDArray[np.float64]
+
+
+@leaf
+def _latent_row(
+    users: Side,
+    noise: float,
+    cutpoints: FloatArray,
+    scores: FloatArray,
+    latent: FloatArray,
+    user: int,
+    stream: Stream,
+) -> None:
+    for j in range(users.ptr[user], users.ptr[user + 1]):
+        level = users.levels[j]
+        low = (cutpoints[level] - scores[j]) / noise
+        high = (cutpoints[level + 1] - scores[j]) / noise
+        latent[j] = scores[j] + noise * truncated_normal(stream, low, high)
 
 
 @kernel
@@ -29,11 +46,7 @@ def _latent_chunk(
     for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
         seek(stream, told[0], told[1], user)
         noise = like.noise[user_scale[user]]
-        for j in range(users.ptr[user], users.ptr[user + 1]):
-            level = users.levels[j]
-            low = (like.cutpoints[level] - scores[j]) / noise
-            high = (like.cutpoints[level + 1] - scores[j]) / noise
-            latent[j] = scores[j] + noise * truncated_normal(stream, low, high)
+        _latent_row(users, noise, like.cutpoints, scores, latent, user, stream)
 
 
 @threaded

@@ -15,7 +15,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, threaded
+from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.likelihood import Likelihood, log_probability, slopes
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, place_of
 from doublefeature.kernels.streams import (
@@ -52,7 +52,7 @@ class Launch(NamedTuple):
     found: bool
 
 
-@kernel
+@leaf
 def count_marked(mask: Mask) -> int:
     """Return how many rows are marked."""
     count = 0
@@ -62,7 +62,7 @@ def count_marked(mask: Mask) -> int:
     return count
 
 
-@kernel
+@leaf
 def _gain_chunk(
     side: Side,
     user_scale: Mask,
@@ -114,7 +114,7 @@ def row_gains(scene: Scene, side: Side, others: Mask, effect: float) -> FloatArr
     return out
 
 
-@kernel
+@leaf
 def _slope_chunk(
     side: Side,
     user_scale: Mask,
@@ -169,7 +169,7 @@ def item_slopes(scene: Scene, items: Mask, users: Mask, effect: float) -> FloatA
     return out
 
 
-@kernel
+@leaf
 def newton_step(effect: float, slope: float, curvature: float, sd: float) -> tuple[float, float]:
     """Return the next effect towards the posterior mode, and the spread the curvature suggests."""
     precision = 1.0 / (sd * sd) + max(-curvature, 0.0)
@@ -235,7 +235,7 @@ def _start(scene: Scene, step: int, users: Mask, items: Mask, n_wanted: int) -> 
     return sign
 
 
-@kernel
+@leaf
 def _bar_for(values: FloatArray, wanted: int) -> float:
     """Return a bar that about `wanted` of the values reach, by bisection."""
     low, high = -50.0, 50.0
@@ -287,7 +287,7 @@ def launch(scene: Scene, step: int) -> Launch:
     return Launch(users, items, effect, spread, log_odds, True)
 
 
-@kernel
+@leaf
 def _typical_rate(state: State, model: Model) -> float:
     if model.rate_by_feature:
         return model.rate_in / (model.rate_in + model.rate_out)

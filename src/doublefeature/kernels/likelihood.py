@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel
+from doublefeature._jit import leaf
 from doublefeature.model.ordinal import level_log_probability, level_log_slopes
 from doublefeature.model.state import NOISE, Model, State
 
@@ -44,16 +44,17 @@ def new_likelihood(n_levels: int, n_scales: int, with_table: bool) -> Likelihood
     )
 
 
-@kernel
+@leaf
 def refresh(like: Likelihood, state: State, model: Model) -> None:
     """Bring the likelihood up to the state's noise scale and cutpoints."""
-    like.cutpoints[:] = state.cutpoints
+    for c in range(like.cutpoints.size):
+        like.cutpoints[c] = state.cutpoints[c]
     for scale in range(model.scales.size):
         like.noise[scale] = state.hyper[NOISE] * model.scales[scale]
         _fill(like, scale)
 
 
-@kernel
+@leaf
 def _fill(like: Likelihood, scale: int) -> None:
     noise = like.noise[scale]
     n_levels = like.cutpoints.size - 1
@@ -83,7 +84,7 @@ def _fill(like: Likelihood, scale: int) -> None:
             slope = slope_next
 
 
-@kernel
+@leaf
 def log_probability(like: Likelihood, scale: int, level: int, score: float) -> float:
     """Return the log probability of a level for a user of this scale."""
     place = (score - like.grid[scale, _LOW]) * like.grid[scale, _PER_STEP]
@@ -97,7 +98,7 @@ def log_probability(like: Likelihood, scale: int, level: int, score: float) -> f
     return c[s, r, cell, 0] + x * (c[s, r, cell, 1] + x * (c[s, r, cell, 2] + x * c[s, r, cell, 3]))
 
 
-@kernel
+@leaf
 def slopes(like: Likelihood, scale: int, level: int, score: float) -> tuple[float, float]:
     """Return first and second derivative in the score (for proposals; good to about 1e-3)."""
     per_step = like.grid[scale, _PER_STEP]

@@ -15,7 +15,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, threaded
+from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, ZERO, active_slots, count_members, effect_on, has_bit, lowest_bit
 from doublefeature.kernels.likelihood import Likelihood, log_probability
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
@@ -24,13 +24,15 @@ from doublefeature.kernels.streams import (
     ORDER,
     USER_FLIPS,
     USER_RATES,
+    Stream,
     new_stream,
     random_bits,
     seek,
     shuffle,
     tick,
+    uniform,
 )
-from doublefeature.kernels.variates import bernoulli_logit, beta_logit
+from doublefeature.kernels.variates import beta_logit
 from doublefeature.model.state import State
 
 FloatArray = NDArray[np.float64]
@@ -59,6 +61,7 @@ class Row(NamedTuple):
     scale: NDArray[np.uint8]
     free: WordArray  # the features this row may change
     start: SlotArray  # (slots + 1,) where each feature's bucket of ratings begins
+    stream: Stream
 
 
 @kernel
@@ -81,10 +84,11 @@ def _new_row(longest: int, n_words: int) -> Row:
         np.empty(longest, np.uint8),
         np.empty(n_words, np.uint64),
         np.empty(64 * n_words + 1, np.int64),
+        new_stream(),
     )
 
 
-@kernel
+@leaf
 def _load_row(side: Side, state: State, like: Likelihood, scores: FloatArray, row: int, local: Row) -> None:
     """Copy a row's scores and levels side by side and look up their log probabilities."""
     first = side.ptr[row]
@@ -97,31 +101,42 @@ def _load_row(side: Side, state: State, like: Likelihood, scores: FloatArray, ro
         local.value[j] = log_probability(like, local.scale[j], local.level[j], local.score[j])
 
 
-@kernel
+@leaf
 def _flip_row(
     side: Side, state: State, like: Likelihood, scan: Scan, row: int, local: Row, bucket: NDArray[np.int32]
 ) -> bool:
-    """Scan the features of one row; return whether any membership changed."""
+    """Scan the features of one row; return whether any membership changed.
+
+    A flip happens when the log likelihood after it exceeds a bar made of the one before, the prior odds and a
+    uniform number drawn first. Log probabilities are never positive, so the sum can only fall: once it is below
+    the bar, the remaining ratings need not be looked up.
+    """
     own = state.user_words if side.of_users else state.item_words
     first = side.ptr[row]
-    stream = new_stream()
-    seek(stream, scan.key, scan.place, row)
+    seek(local.stream, scan.key, scan.place, row)
     changed = False
     for slot in scan.order:
         if (local.free[slot >> 6] >> np.uint64(slot & 63)) & ONE == ZERO:
             continue
         sign = -1.0 if has_bit(own, row, slot) else 1.0
-        gain = 0.0
-        for b in range(local.start[slot], local.start[slot + 1]):
+        u = uniform(local.stream)
+        bar = math.log(u / (1.0 - u)) - sign * scan.log_odds[slot]
+        begin, end = local.start[slot], local.start[slot + 1]
+        for b in range(begin, end):
+            bar += local.value[np.uint64(bucket[b])]
+        total = 0.0
+        b = begin
+        while b < end and total > bar:
             j = np.uint64(bucket[b])
             item = np.int64(side.other[first + j]) if side.of_users else row
             moved = local.score[j] + sign * effect_on(state, item, slot)
             local.proposed[j] = log_probability(like, local.scale[j], local.level[j], moved)
-            gain += local.proposed[j] - local.value[j]
-        if bernoulli_logit(stream, gain + sign * scan.log_odds[slot]):
+            total += local.proposed[j]
+            b += 1
+        if total > bar:
             own[row, slot >> 6] ^= ONE << np.uint64(slot & 63)
             changed = True
-            for b in range(local.start[slot], local.start[slot + 1]):
+            for b in range(begin, end):
                 j = np.uint64(bucket[b])
                 item = np.int64(side.other[first + j]) if side.of_users else row
                 local.score[j] += sign * effect_on(state, item, slot)
@@ -150,7 +165,7 @@ def _flip_chunk(
                 scores[place_of(side, j)] = local.score[j - side.ptr[row]]
 
 
-@kernel
+@leaf
 def _free_words(scan: Scan, row: int, free: WordArray) -> None:
     """Mark the features this row may change."""
     free[:] = ZERO
@@ -159,7 +174,7 @@ def _free_words(scan: Scan, row: int, free: WordArray) -> None:
             free[slot >> 6] |= ONE << np.uint64(slot & 63)
 
 
-@kernel
+@leaf
 def _count_buckets(side: Side, others: WordArray, free: WordArray, row: int, start: SlotArray) -> int:
     """Set `start[k]` to where the bucket of feature k begins; return the length of all buckets."""
     start[:] = 0
@@ -175,7 +190,7 @@ def _count_buckets(side: Side, others: WordArray, free: WordArray, row: int, sta
     return start[start.size - 1]
 
 
-@kernel
+@leaf
 def _fill_buckets(
     side: Side, others: WordArray, free: WordArray, row: int, start: SlotArray, bucket: NDArray[np.int32]
 ) -> None:

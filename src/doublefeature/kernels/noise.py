@@ -8,7 +8,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, threaded
+from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.likelihood import refresh
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
 from doublefeature.kernels.scores import log_likelihood
@@ -62,7 +62,7 @@ def update_noise_slice(scene: Scene) -> None:
             high = there
 
 
-@kernel
+@leaf
 def _residual_chunk(
     users: Side, relative: Relative, scores: FloatArray, latent: FloatArray, chunk: int
 ) -> float:

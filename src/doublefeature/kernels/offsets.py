@@ -8,13 +8,39 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, threaded
+from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, place_of
 from doublefeature.kernels.streams import OFFSETS, new_stream, seek, tick
 from doublefeature.kernels.variates import normal
 from doublefeature.model.state import ITEM_SD, USER_SD
 
 FloatArray = NDArray[np.float64]
+
+
+@leaf
+def _offset_row(
+    side: Side,
+    user_scale: NDArray[np.uint8],
+    noise: FloatArray,
+    scores: FloatArray,
+    latent: FloatArray,
+    row: int,
+    told: tuple,
+) -> None:
+    """Draw one row's offset and move the row's scores with it."""
+    offset, mean, sd, stream = told
+    precision = 1.0 / (sd * sd)
+    pull = mean[row] * precision
+    for j in range(side.ptr[row], side.ptr[row + 1]):
+        user = row if side.of_users else np.int64(side.other[j])
+        at = place_of(side, j)
+        g = 1.0 / (noise[user_scale[user]] ** 2)
+        precision += g
+        pull += g * (latent[at] - scores[at] + offset[row])
+    drawn = pull / precision + normal(stream) / math.sqrt(precision)
+    for j in range(side.ptr[row], side.ptr[row + 1]):
+        scores[place_of(side, j)] += drawn - offset[row]
+    offset[row] = drawn
 
 
 @kernel
@@ -30,19 +56,8 @@ def _offset_chunk(
     offset, mean, sd, key, place = told
     stream = new_stream()
     for row in range(chunk_start(side, chunk), chunk_start(side, chunk + 1)):
-        precision = 1.0 / (sd * sd)
-        pull = mean[row] * precision
-        for j in range(side.ptr[row], side.ptr[row + 1]):
-            user = row if side.of_users else np.int64(side.other[j])
-            at = place_of(side, j)
-            g = 1.0 / (noise[user_scale[user]] ** 2)
-            precision += g
-            pull += g * (latent[at] - scores[at] + offset[row])
         seek(stream, key, place, row)
-        drawn = pull / precision + normal(stream) / math.sqrt(precision)
-        for j in range(side.ptr[row], side.ptr[row + 1]):
-            scores[place_of(side, j)] += drawn - offset[row]
-        offset[row] = drawn
+        _offset_row(side, user_scale, noise, scores, latent, row, (offset, mean, sd, stream))
 
 
 @threaded

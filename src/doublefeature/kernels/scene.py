@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel
+from doublefeature._jit import kernel, leaf
 from doublefeature.kernels.likelihood import Likelihood
 from doublefeature.model.state import Model, State
 from doublefeature.ratings import RatingArrays
@@ -81,7 +81,7 @@ MOVE_NAMES = (
 )
 
 
-@kernel
+@leaf
 def note(tally: NDArray[np.int64], move: int, accepted: bool) -> None:
     """Count a try of a move, and whether it was accepted."""
     tally[move, 0] += 1
@@ -117,7 +117,7 @@ def item_side(data: RatingArrays) -> Side:
     return Side(data.item_ptr, data.user_codes, data.positions, data.levels, False)
 
 
-@kernel
+@leaf
 def place_of(side: Side, j: int) -> int:
     """Return where the side's j-th rating stands in user order."""
     if side.positions.size == 0:
@@ -125,13 +125,13 @@ def place_of(side: Side, j: int) -> int:
     return np.int64(side.positions[np.uint64(j)])
 
 
-@kernel
+@leaf
 def chunk_count(side: Side) -> int:
     """Return the number of chunks the rows of a side are cut into."""
     return min(CHUNKS, side.ptr.size - 1)
 
 
-@kernel
+@leaf
 def chunk_start(side: Side, chunk: int) -> int:
     """Return the first row of a chunk; rows are cut so that chunks hold about as many ratings and rows."""
     n_rows = side.ptr.size - 1
@@ -149,7 +149,7 @@ def chunk_start(side: Side, chunk: int) -> int:
     return low
 
 
-@kernel
+@leaf
 def longest_row(side: Side, low: int, high: int) -> int:
     """Return the length of the longest row among low, …, high − 1."""
     longest = 0

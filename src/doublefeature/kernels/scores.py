@@ -6,7 +6,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, threaded
+from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import effect_on, has_bit, lowest_bit
 from doublefeature.kernels.likelihood import Likelihood, log_probability
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
@@ -15,7 +15,7 @@ from doublefeature.model.state import Model, State
 FloatArray = NDArray[np.float64]
 
 
-@kernel
+@leaf
 def score_of(state: State, model: Model, user: int, item: int) -> float:
     """Return the score of a pair from scratch: base, offsets and the effects of its shared features."""
     total = model.base + state.item_offset[item] + state.user_offset[user]
@@ -27,7 +27,7 @@ def score_of(state: State, model: Model, user: int, item: int) -> float:
     return total
 
 
-@kernel
+@leaf
 def _rebuild_chunk(users: Side, state: State, model: Model, scores: FloatArray, chunk: int) -> None:
     for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
         for j in range(users.ptr[user], users.ptr[user + 1]):
@@ -50,7 +50,7 @@ def rebuild_scores(users: Side, state: State, model: Model, scores: FloatArray, 
             _rebuild_chunk(users, state, model, scores, chunk)
 
 
-@kernel
+@leaf
 def _sum_chunk(
     users: Side, user_scale: NDArray[np.uint8], like: Likelihood, scores: FloatArray, chunk: int
 ) -> float:
@@ -85,7 +85,7 @@ def log_likelihood(users: Side, state: State, like: Likelihood, scores: FloatArr
     return total
 
 
-@kernel
+@leaf
 def add_to_row(scene: Scene, user: int, slot: int, sign: float) -> None:
     """Add a feature's effect to one user's scores (sign 1), or take it away (sign −1)."""
     for j in range(scene.users.ptr[user], scene.users.ptr[user + 1]):
@@ -94,7 +94,7 @@ def add_to_row(scene: Scene, user: int, slot: int, sign: float) -> None:
             scene.scores[j] += sign * effect_on(scene.state, item, slot)
 
 
-@kernel
+@leaf
 def add_feature(scene: Scene, slot: int, sign: float) -> None:
     """Add a feature's effect to the scores of all its pairs (sign 1), or take it away (sign −1)."""
     for user in range(scene.state.user_words.shape[0]):

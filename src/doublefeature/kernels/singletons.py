@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, threaded
+from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import (
     ONE,
     ZERO,
@@ -85,7 +85,7 @@ def private_slots(state: State, private: NDArray[np.uint64], user: int) -> SlotA
     return slots[:count]
 
 
-@kernel
+@leaf
 def _row_log_likelihood(scene: Scene, user: int) -> float:
     total = 0.0
     for j in range(scene.users.ptr[user], scene.users.ptr[user + 1]):
@@ -153,7 +153,7 @@ def _open_from_prior(scene: Scene, user: int, stream: Stream) -> int:
     return slot
 
 
-@kernel
+@leaf
 def collapsed_gain(scene: Scene, user: int, effect: float, rate: float) -> float:
     """Return E(θ) = Σ log[1 − p + p exp(l(η + θ) − l(η))]: what a private feature gains, items integrated out."""
     scale = scene.state.user_scale[user]
@@ -190,7 +190,7 @@ def _candidates(scene: Scene, user: int, rate: float) -> tuple[FloatArray, Float
     return values, weights
 
 
-@kernel
+@leaf
 def _draw_candidate(values: FloatArray, weights: FloatArray, discrete: bool, stream: Stream) -> float:
     """Return an effect from the proposal: one of the values, or uniform in the cell around one."""
     cell = pick_by_logs(stream, weights)
@@ -199,7 +199,7 @@ def _draw_candidate(values: FloatArray, weights: FloatArray, discrete: bool, str
     return values[cell] + (uniform(stream) - 0.5) * (values[1] - values[0])
 
 
-@kernel
+@leaf
 def _candidate_log_density(effect: float, values: FloatArray, weights: FloatArray, discrete: bool) -> float:
     """Return the log density of the proposal at an effect; −∞ off the grid."""
     if discrete:
@@ -214,7 +214,7 @@ def _candidate_log_density(effect: float, values: FloatArray, weights: FloatArra
     return weights[int(place)] - math.log(width)
 
 
-@kernel
+@leaf
 def birth_log_weight(
     scene: Scene, user: int, effect: float, rate: float, candidates: tuple[FloatArray, FloatArray]
 ) -> float:

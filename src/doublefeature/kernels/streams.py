@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel
+from doublefeature._jit import kernel, leaf
 
 Stream = NDArray[np.uint64]
 
@@ -25,8 +25,8 @@ _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)
 _W0 = np.uint64(0x9E3779B9)
 _W1 = np.uint64(0xBB67AE85)
-_11 = np.uint64(11)
-_TO_UNIT = 1.0 / 9007199254740992.0
+_12 = np.uint64(12)
+_TO_UNIT = 1.0 / 4503599627370496.0
 
 _KEY, _TICK, _ENTITY, _DRAW, _SPARE, _HAS_SPARE = range(6)
 
@@ -53,21 +53,21 @@ _KEY, _TICK, _ENTITY, _DRAW, _SPARE, _HAS_SPARE = range(6)
 """Block numbers: every use of randomness in a sweep has its own."""
 
 
-@kernel
+@leaf
 def _mix(x: np.uint64) -> np.uint64:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-@kernel
+@leaf
 def stream_key(seed: int, chain: int) -> np.uint64:
     """Return the key of a chain: seed and chain scrambled into 64 bits."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     return _mix(_mix(np.uint64(seed) + golden) + golden * (np.uint64(chain) + _1))
 
 
-@kernel
+@leaf
 def tick(sweep: int, block: int, step: int) -> np.uint64:
     """Return the part of the counter that names a place in the run: sweep, block, step (below 2^24)."""
     return (np.uint64(sweep) << _32) | (np.uint64(step) << _8) | np.uint64(block)
@@ -79,7 +79,7 @@ def new_stream() -> Stream:
     return np.zeros(6, np.uint64)
 
 
-@kernel
+@leaf
 def seek(stream: Stream, key: np.uint64, place: np.uint64, entity: int) -> None:
     """Point a stream at the first draw of an entity at a place (see `tick`)."""
     stream[_KEY] = key
@@ -89,7 +89,7 @@ def seek(stream: Stream, key: np.uint64, place: np.uint64, entity: int) -> None:
     stream[_HAS_SPARE] = _0
 
 
-@kernel
+@leaf
 def random_bits(stream: Stream) -> np.uint64:
     """Return 64 random bits."""
     if stream[_HAS_SPARE] != _0:
@@ -113,19 +113,19 @@ def random_bits(stream: Stream) -> np.uint64:
     return (c1 << _32) | c0
 
 
-@kernel
+@leaf
 def uniform(stream: Stream) -> float:
     """Return a uniform number strictly between 0 and 1."""
-    return (np.float64(random_bits(stream) >> _11) + 0.5) * _TO_UNIT
+    return (np.float64(random_bits(stream) >> _12) + 0.5) * _TO_UNIT
 
 
-@kernel
+@leaf
 def below(stream: Stream, limit: int) -> int:
     """Return an integer uniform on 0, …, limit − 1 (limit far below 2^53)."""
     return min(int(uniform(stream) * limit), limit - 1)
 
 
-@kernel
+@leaf
 def shuffle(stream: Stream, values: NDArray[np.int64]) -> None:
     """Put the values into a uniformly random order."""
     for j in range(values.size - 1, 0, -1):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from doublefeature._jit import kernel
+from doublefeature._jit import kernel, leaf
 from doublefeature.config import Moves, Priors
 from doublefeature.kernels.effects import update_effects
 from doublefeature.kernels.exchanges import update_complements, update_offset_flips
@@ -96,7 +96,7 @@ def close_sweep(scene: Scene) -> float:
     return log_likelihood(scene.users, scene.state, scene.like, scene.scores, scene.threads)
 
 
-@kernel
+@leaf
 def is_due(sweep: int, every: int) -> bool:
     """Whether a block that runs every so many sweeps runs in this one (0: never)."""
     return every > 0 and sweep % every == 0

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel
+from doublefeature._jit import leaf
 from doublefeature.kernels.streams import Stream, uniform
 
 FloatArray = NDArray[np.float64]
@@ -15,13 +15,13 @@ FloatArray = NDArray[np.float64]
 _TAIL_FROM = 0.4
 
 
-@kernel
+@leaf
 def bernoulli_logit(stream: Stream, log_odds: float) -> bool:
     """Return True with the probability whose log odds are given."""
     return uniform(stream) * (1.0 + math.exp(-log_odds)) < 1.0
 
 
-@kernel
+@leaf
 def normalise_logs(logs: FloatArray) -> None:
     """Shift logarithms of weights so that the weights sum to one."""
     top = -math.inf
@@ -34,7 +34,7 @@ def normalise_logs(logs: FloatArray) -> None:
         logs[j] -= top + math.log(total)
 
 
-@kernel
+@leaf
 def pick_by_logs(stream: Stream, logs: FloatArray) -> int:
     """Return an index drawn with probabilities given by their logarithms."""
     left = uniform(stream)
@@ -45,20 +45,20 @@ def pick_by_logs(stream: Stream, logs: FloatArray) -> int:
     return pick
 
 
-@kernel
+@leaf
 def exponential(stream: Stream) -> float:
     """Return a standard exponential number."""
     return -math.log(uniform(stream))
 
 
-@kernel
+@leaf
 def normal(stream: Stream) -> float:
     """Return a standard normal number (Box and Muller)."""
     radius = math.sqrt(-2.0 * math.log(uniform(stream)))
     return radius * math.cos(2.0 * math.pi * uniform(stream))
 
 
-@kernel
+@leaf
 def log_gamma_draw(stream: Stream, shape: float) -> float:
     """Return the logarithm of a Gamma(shape, 1) number (Marsaglia and Tsang; shapes below 1 by boosting)."""
     boost = 0.0
@@ -77,19 +77,19 @@ def log_gamma_draw(stream: Stream, shape: float) -> float:
             return math.log(d * v) + boost
 
 
-@kernel
+@leaf
 def gamma(stream: Stream, shape: float, rate: float) -> float:
     """Return a Gamma number with the given shape and rate."""
     return math.exp(log_gamma_draw(stream, shape)) / rate
 
 
-@kernel
+@leaf
 def beta_logit(stream: Stream, inside: float, outside: float) -> float:
     """Return the log odds of a Beta(inside, outside) number."""
     return log_gamma_draw(stream, inside) - log_gamma_draw(stream, outside)
 
 
-@kernel
+@leaf
 def poisson(stream: Stream, mean: float) -> int:
     """Return a Poisson number, by counting exponential gaps (cost grows with the mean)."""
     count = 0
@@ -100,7 +100,7 @@ def poisson(stream: Stream, mean: float) -> int:
     return count
 
 
-@kernel
+@leaf
 def _upper_tail(stream: Stream, low: float) -> float:
     """Return a standard normal number above `low` ≥ 0 by exponential rejection (Robert, 1995)."""
     rate = 0.5 * (low + math.sqrt(low * low + 4.0))
@@ -110,7 +110,7 @@ def _upper_tail(stream: Stream, low: float) -> float:
             return x
 
 
-@kernel
+@leaf
 def _inside_uniform(stream: Stream, low: float, high: float) -> float:
     """Return a standard normal number in a narrow interval, by rejection from the uniform."""
     peak = 0.0
@@ -124,7 +124,7 @@ def _inside_uniform(stream: Stream, low: float, high: float) -> float:
             return x
 
 
-@kernel
+@leaf
 def truncated_normal(stream: Stream, low: float, high: float) -> float:
     """Return a standard normal number between `low` and `high`, either of which may be infinite."""
     if low < -high:
@@ -132,11 +132,11 @@ def truncated_normal(stream: Stream, low: float, high: float) -> float:
     return _truncated(stream, low, high)
 
 
-@kernel
+@leaf
 def _truncated(stream: Stream, low: float, high: float) -> float:
     """Return the draw for an interval that lies more to the right than to the left of zero."""
     width = high - low
-    if width < 1.0 or (width < 2.0 and 0.0 < low * width < 1.0):
+    if width < 2.5 and low * width < 1.0:
         return _inside_uniform(stream, low, high)
     if low > _TAIL_FROM:
         x = _upper_tail(stream, low)

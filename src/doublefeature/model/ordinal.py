@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel
+from doublefeature._jit import leaf
 
 FloatArray = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _SPLITTER = 134217729.0  # 2^27 + 1: splits a double into two exact halves
 
 
-@kernel
+@leaf
 def scaled_erfc(x: float) -> float:
     """Return exp(x²) erfc(x) for x ≥ 0 without underflow."""
     if x < 6.0:
@@ -39,7 +39,7 @@ def scaled_erfc(x: float) -> float:
     return _INV_SQRT_PI / tail
 
 
-@kernel
+@leaf
 def log_normal_cdf(x: float) -> float:
     """Return log Φ(x)."""
     if x > 0.0:
@@ -49,7 +49,7 @@ def log_normal_cdf(x: float) -> float:
     return -0.5 * x * x + math.log(0.5 * scaled_erfc(-x * _SQRT_HALF))
 
 
-@kernel
+@leaf
 def log_normal_interval(low: float, high: float) -> float:
     """Return log(Φ(high) − Φ(low)) for low < high, either of which may be infinite."""
     if low > 0.0 or high == math.inf:
@@ -67,20 +67,20 @@ def log_normal_interval(low: float, high: float) -> float:
     return math.log1p(-0.5 * (math.erfc(-low * _SQRT_HALF) + math.erfc(high * _SQRT_HALF)))
 
 
-@kernel
+@leaf
 def level_log_probability(level: int, score: float, scale: float, cutpoints: FloatArray) -> float:
     """Return the log probability of one level; `cutpoints` has an infinite end on each side."""
     return log_normal_interval((cutpoints[level] - score) / scale, (cutpoints[level + 1] - score) / scale)
 
 
-@kernel
+@leaf
 def _density_over(x: float, log_probability: float) -> float:
     if math.isinf(x):
         return 0.0
     return math.exp(-0.5 * x * x - _LOG_SQRT_2PI - log_probability)
 
 
-@kernel
+@leaf
 def level_log_slopes(
     level: int, score: float, scale: float, cutpoints: FloatArray
 ) -> tuple[float, float, float]:
@@ -107,14 +107,15 @@ def level_probabilities(scores: FloatArray, scale: FloatArray | float, cutpoints
     flat = np.ascontiguousarray(np.broadcast_to(scores, np.shape(scores)), dtype=np.float64).ravel()
     scales = np.ascontiguousarray(np.broadcast_to(scale, np.shape(scores)), dtype=np.float64).ravel()
     out = np.empty((flat.size, cutpoints.size - 1))
-    _fill_level_probabilities(flat, scales, cutpoints, out)
+    fill_level_probabilities(flat, scales, cutpoints, out)
     return out.reshape(*np.shape(scores), cutpoints.size - 1)
 
 
-@kernel
-def _fill_level_probabilities(
+@leaf
+def fill_level_probabilities(
     scores: FloatArray, scales: FloatArray, cutpoints: FloatArray, out: FloatArray
 ) -> None:
+    """Fill a (scores, levels) table of probabilities."""
     for j in range(scores.size):
         for level in range(out.shape[1]):
             out[j, level] = math.exp(level_log_probability(level, scores[j], scales[j], cutpoints))
