@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from numba import config, njit
+from numba import config, get_num_threads, njit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -123,5 +123,9 @@ def leaf(function: F) -> F:
 
 
 def threaded(function: F) -> F:
-    """Compile with `prange` spread over threads. Bodies must not depend on which thread runs them."""
+    """Compile with `prange` spread over threads. Bodies must not depend on which thread runs them.
+
+    Machine code loaded from the cache calls into the threading layer without starting it, so start it here.
+    """
+    get_num_threads()
     return _compile(function, parallel=True)

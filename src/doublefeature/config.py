@@ -137,15 +137,17 @@ class Moves(_Settings):
     """`parallel`: users at once, given a random order of users; `serial`: one user after the other."""
     prior_singletons: bool = True
     """Renew every user's private features from the prior."""
-    collapsed_singletons: float = 0.1
+    collapsed_singletons: float = 0.01
     """Share of users whose private features are renewed with the items integrated out (below 1,000 users: all)."""
-    feature_moves: int = 2
+    settle: int = 10
+    """Sweeps at the start of a chain in which no feature is born, so that offsets and noise find their place."""
+    feature_moves: int = 1
     """Births, deaths, regrowths, splits and merges of whole features tried per sweep."""
     complements: bool = True
     """Swap members and non-members of a feature when offsets can take up the difference."""
-    offset_flips: float = 0.05
+    offset_flips: float = 0.01
     """Share of item memberships flipped together with the item's offset."""
-    effect_every: int = 5
+    effect_every: int = 10
     """Update effects with the latent scores integrated out every so many sweeps (0: never)."""
     noise_slice_every: int = 10
     """Update τ with the latent scores integrated out every so many sweeps (0: never), given them otherwise."""
@@ -161,7 +163,7 @@ class Moves(_Settings):
             _check_number(name, getattr(self, name))
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise SettingsError(f"{name} is a share between 0 and 1, got {getattr(self, name)!r}.")
-        for name in ("feature_moves", "effect_every", "noise_slice_every", "table_from"):
+        for name in ("settle", "feature_moves", "effect_every", "noise_slice_every", "table_from"):
             check_count(name, getattr(self, name), least=0)
         if not (self.prior_singletons or self.collapsed_singletons > 0.0 or self.feature_moves):
             raise SettingsError(

@@ -209,7 +209,7 @@ _ALPHA_ONLY = Priors(
 _LISTED = Priors(mass=1.0, item_rate=0.4, effect_values=(-1.2, 1.2, 0.5), item_offset_sd=0.7)
 _PLAIN = Moves(
     user_scan="serial", collapsed_singletons=0.0, feature_moves=0, complements=False, offset_flips=0.0,
-    effect_every=0, noise_slice_every=0,
+    effect_every=0, noise_slice_every=0, settle=0,
 )  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def _moves(**changes) -> Moves:
     return Moves(**{**_PLAIN.to_dict(), **changes})
 
 
-_ALL = Moves(effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
+_ALL = Moves(settle=0, effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
 
 ENGINES = (
     Engine("serial A, prior singletons, τ | Z", _BASE, _PLAIN),

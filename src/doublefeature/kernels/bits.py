@@ -59,6 +59,23 @@ def clear_slot(words: WordArray, slot: int) -> None:
         words[row, slot >> 6] &= mask
 
 
+@leaf
+def transpose_block(block: WordArray) -> None:
+    """Transpose a 64 × 64 bit matrix, one word per row, in place (bit j of row i goes to bit i of row j)."""
+    width = np.uint64(32)
+    mask = np.uint64(0x00000000FFFFFFFF)
+    while width != ZERO:
+        row = ZERO
+        while row < np.uint64(64):
+            partner = row | width
+            swap = ((block[row] >> width) ^ block[partner]) & mask
+            block[row] ^= swap << width
+            block[partner] ^= swap
+            row = (partner + ONE) & ~width
+        width >>= ONE
+        mask ^= mask << width
+
+
 @kernel
 def count_members(words: WordArray) -> NDArray[np.int64]:
     """Return the number of members of every slot."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, count_members, effect_on, has_bit
 from doublefeature.kernels.likelihood import Likelihood, log_probability
-from doublefeature.kernels.memberships import scan_order
+from doublefeature.kernels.memberships import Row, load_row, new_row, scan_order
 from doublefeature.kernels.priors import effect_log_prior
 from doublefeature.kernels.scene import (
     ITEM_COMPLEMENT,
@@ -26,10 +26,11 @@ from doublefeature.kernels.scene import (
     Side,
     chunk_count,
     chunk_start,
+    longest_row,
     note,
     place_of,
 )
-from doublefeature.kernels.streams import COMPLEMENTS, OFFSET_FLIPS, ORDER, Stream, new_stream, seek, tick, uniform
+from doublefeature.kernels.streams import COMPLEMENTS, OFFSET_FLIPS, ORDER, new_stream, seek, tick, uniform
 from doublefeature.model.state import ITEM_SD, USER_SD, Model, State
 
 FloatArray = NDArray[np.float64]
@@ -114,52 +115,46 @@ def update_complements(scene: Scene) -> None:
 
 
 @leaf
-def offset_shift(items: Side, state: State, like: Likelihood, item: int, slot: int) -> float:
-    """Return how far the item's offset falls when the item enters the feature (and rises when it leaves)."""
-    length = items.ptr[item + 1] - items.ptr[item]
-    members = 0
-    for j in range(items.ptr[item], items.ptr[item + 1]):
-        members += np.int64(has_bit(state.user_words, np.int64(items.other[j]), slot))
-    pull = (like.noise[0] / state.hyper[ITEM_SD]) ** 2
-    return effect_on(state, item, slot) * members / (length + pull)
+def offset_flip(
+    items: Side, state: State, model: Model, like: Likelihood, item: int, slot: int, local: Row
+) -> tuple[float, float, float]:
+    """Judge a flip of (item, slot) that moves the item's offset against it; `local` holds the item's row.
 
-
-@leaf
-def offset_flip_log_ratio(
-    items: Side, state: State, model: Model, like: Likelihood, scores: FloatArray, pair: tuple[int, int]
-) -> tuple[float, float]:
-    """Return the log acceptance ratio of flipping (item, slot) with the offset, and the offset's move."""
-    item, slot = pair
+    Returns the log acceptance ratio, the offset's move and the effect the scores of members would gain. The
+    move depends on neither the membership nor the offset, so the flip is its own reverse.
+    """
+    first = items.ptr[item]
+    length = items.ptr[item + 1] - first
+    inside = 0
+    for j in range(length):
+        inside += np.int64(has_bit(state.user_words, np.int64(items.other[first + j]), slot))
     sign = -1.0 if has_bit(state.item_words, item, slot) else 1.0
-    move = -sign * offset_shift(items, state, like, item, slot)
     effect = sign * effect_on(state, item, slot)
+    sd = state.hyper[ITEM_SD]
+    move = -effect * inside / (length + (like.noise[0] / sd) ** 2)
     here = state.item_offset[item] - model.item_offset_mean[item]
-    ratio = (here * here - (here + move) * (here + move)) / (2.0 * state.hyper[ITEM_SD] ** 2)
-    rate = state.item_rate[slot]
-    ratio += sign * (math.log(rate) - math.log1p(-rate))
-    for j in range(items.ptr[item], items.ptr[item + 1]):
-        place = place_of(items, j)
-        user = np.int64(items.other[j])
-        moved = scores[place] + move
-        if has_bit(state.user_words, user, slot):
+    ratio = (here * here - (here + move) * (here + move)) / (2.0 * sd * sd)
+    ratio += sign * (math.log(state.item_rate[slot]) - math.log1p(-state.item_rate[slot]))
+    for j in range(length):
+        moved = local.score[j] + move
+        if has_bit(state.user_words, np.int64(items.other[first + j]), slot):
             moved += effect
-        scale = state.user_scale[user]
-        ratio += log_probability(like, scale, items.levels[place], moved)
-        ratio -= log_probability(like, scale, items.levels[place], scores[place])
-    return ratio, move
+        local.proposed[j] = log_probability(like, local.scale[j], local.level[j], moved)
+        ratio += local.proposed[j] - local.value[j]
+    return ratio, move, effect
 
 
 @leaf
 def _apply_offset_flip(
-    items: Side, state: State, scores: FloatArray, item: int, slot: int, move: float
+    items: Side, state: State, item: int, slot: int, local: Row, changes: tuple[float, float]
 ) -> None:
-    sign = -1.0 if has_bit(state.item_words, item, slot) else 1.0
-    effect = sign * effect_on(state, item, slot)
-    for j in range(items.ptr[item], items.ptr[item + 1]):
-        place = place_of(items, j)
-        scores[place] += move
-        if has_bit(state.user_words, np.int64(items.other[j]), slot):
-            scores[place] += effect
+    move, effect = changes
+    first = items.ptr[item]
+    for j in range(items.ptr[item + 1] - first):
+        local.score[j] += move
+        if has_bit(state.user_words, np.int64(items.other[first + j]), slot):
+            local.score[j] += effect
+        local.value[j] = local.proposed[j]
     state.item_words[item, slot >> 6] ^= ONE << np.uint64(slot & 63)
     state.item_offset[item] += move
 
@@ -169,17 +164,22 @@ def _offset_flip_item(
     items: Side, state: State, model: Model, like: Likelihood, scores: FloatArray, item: int, told: tuple
 ) -> tuple[int, int]:
     """Try a random share of one item's features; return tries and acceptances."""
-    order, share, stream = told
+    order, share, local = told
     tried = 0
     accepted = 0
     for slot in order:
-        if uniform(stream) >= share:
+        if uniform(local.stream) >= share:
             continue
+        if tried == 0:
+            load_row(items, state, like, scores, item, local)
         tried += 1
-        ratio, move = offset_flip_log_ratio(items, state, model, like, scores, (item, slot))
-        if math.log(uniform(stream)) < ratio:
+        ratio, move, effect = offset_flip(items, state, model, like, item, slot, local)
+        if math.log(uniform(local.stream)) < ratio:
             accepted += 1
-            _apply_offset_flip(items, state, scores, item, slot, move)
+            _apply_offset_flip(items, state, item, slot, local, (move, effect))
+    if accepted > 0:
+        for j in range(items.ptr[item], items.ptr[item + 1]):
+            scores[place_of(items, j)] = local.score[j - items.ptr[item]]
     return tried, accepted
 
 
@@ -194,12 +194,13 @@ def _offset_flip_chunk(
     chunk: int,
 ) -> tuple[int, int]:
     order, share, key, place = told
-    stream: Stream = new_stream()
+    low, high = chunk_start(items, chunk), chunk_start(items, chunk + 1)
+    local = new_row(longest_row(items, low, high), state.user_words.shape[1])
     tried = 0
     accepted = 0
-    for item in range(chunk_start(items, chunk), chunk_start(items, chunk + 1)):
-        seek(stream, key, place, item)
-        done = _offset_flip_item(items, state, model, like, scores, item, (order, share, stream))
+    for item in range(low, high):
+        seek(local.stream, key, place, item)
+        done = _offset_flip_item(items, state, model, like, scores, item, (order, share, local))
         tried += done[0]
         accepted += done[1]
     return tried, accepted

@@ -34,7 +34,7 @@ def _gather_row(
     side: Side,
     state: State,
     model: Model,
-    noise: FloatArray,
+    weights: FloatArray,
     latent: FloatArray,
     row: int,
     told: tuple,
@@ -48,7 +48,7 @@ def _gather_row(
     for j in range(side.ptr[row], side.ptr[row + 1]):
         other = np.int64(side.other[j])
         user, item = (row, other) if side.of_users else (other, row)
-        g = 1.0 / (noise[state.user_scale[user]] ** 2)
+        g = weights[state.user_scale[user]]
         offset = state.item_offset[item] if side.of_users else state.user_offset[user]
         y = latent[place_of(side, j)] - model.base - offset
         count = 0
@@ -82,7 +82,7 @@ def _gather_part(
     side: Side,
     state: State,
     model: Model,
-    noise: FloatArray,
+    weights: FloatArray,
     latent: FloatArray,
     told: tuple,
     part: int,
@@ -95,15 +95,15 @@ def _gather_part(
     shared = np.empty(linear.shape[1], np.int64)
     row_told = (index, with_offset, sd, precision[part], linear[part], weight, shared)
     for row in range(chunk_start(side, first), chunk_start(side, last)):
-        _gather_row(side, state, model, noise, latent, row, row_told)
+        _gather_row(side, state, model, weights, latent, row, row_told)
 
 
 @threaded
 def _gather_threads(
-    side: Side, state: State, model: Model, noise: FloatArray, latent: FloatArray, told: tuple
+    side: Side, state: State, model: Model, weights: FloatArray, latent: FloatArray, told: tuple
 ) -> None:
     for part in prange(PARTS):
-        _gather_part(side, state, model, noise, latent, told, part)
+        _gather_part(side, state, model, weights, latent, told, part)
 
 
 @kernel
@@ -122,10 +122,10 @@ def effect_normal(scene: Scene, side: Side, slots: NDArray[np.int64]) -> tuple[F
     linear = np.zeros((PARTS, slots.size))
     told = (index, with_offset, sd, precision, linear)
     if scene.threads > 1:
-        _gather_threads(side, state, scene.model, scene.like.noise, scene.latent, told)
+        _gather_threads(side, state, scene.model, scene.like.precision, scene.latent, told)
     else:
         for part in range(PARTS):
-            _gather_part(side, state, scene.model, scene.like.noise, scene.latent, told, part)
+            _gather_part(side, state, scene.model, scene.like.precision, scene.latent, told, part)
     for a in range(slots.size):
         for part in range(1, PARTS):
             linear[0, a] += linear[part, a]

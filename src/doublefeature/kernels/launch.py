@@ -34,10 +34,10 @@ from doublefeature.model.state import EFFECT_SD, RATE, Model, State
 FloatArray = NDArray[np.float64]
 Mask = NDArray[np.uint8]
 
-ROUNDS = 3
+ROUNDS = 2
 STEPS = 8
 """Steps of the random stream one launch may use."""
-_NEWTON_STEPS = 4
+_NEWTON_STEPS = 2
 _LONGEST_STEP = 2.0
 
 
@@ -178,10 +178,12 @@ def newton_step(effect: float, slope: float, curvature: float, sd: float) -> tup
 
 
 @kernel
-def _refine_effect(scene: Scene, users: Mask, items: Mask, effect: float) -> tuple[float, float]:
+def _refine_effect(
+    scene: Scene, users: Mask, items: Mask, effect: float, steps: int
+) -> tuple[float, float]:
     sd = scene.state.hyper[EFFECT_SD]
     spread = sd
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(steps):
         sums = item_slopes(scene, items, users, effect)
         slope = 0.0
         curvature = 0.0
@@ -269,7 +271,7 @@ def launch(scene: Scene, step: int) -> Launch:
     for r in range(ROUNDS):
         if not found:
             break
-        effect, _ = _refine_effect(scene, users, items, effect)
+        effect, _ = _refine_effect(scene, users, items, effect, _NEWTON_STEPS if r == 0 else 1)
         n_in = count_marked(users)
         user_log_odds = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
         gains = row_gains(scene, scene.users, items, effect)
@@ -283,7 +285,7 @@ def launch(scene: Scene, step: int) -> Launch:
         total = scene.model.rate_in + scene.model.rate_out + n_items
         rate = (scene.model.rate_in + n_items_in) / total
         log_odds = math.log(rate) - math.log1p(-rate)
-    effect, spread = _refine_effect(scene, users, items, effect)
+    effect, spread = _refine_effect(scene, users, items, effect, _NEWTON_STEPS)
     return Launch(users, items, effect, spread, log_odds, True)
 
 

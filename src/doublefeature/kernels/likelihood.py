@@ -29,6 +29,7 @@ class Likelihood(NamedTuple):
 
     cutpoints: FloatArray  # (levels + 1,)
     noise: FloatArray  # (scales,) noise scale of each user scale
+    precision: FloatArray  # (scales,) its inverse square
     cells: FloatArray  # (scales, levels, cells, 4) coefficients of each cubic piece
     grid: FloatArray  # (scales, 3) first score, pieces per unit score, pieces in use (0: direct)
 
@@ -39,6 +40,7 @@ def new_likelihood(n_levels: int, n_scales: int, with_table: bool) -> Likelihood
     return Likelihood(
         cutpoints=np.zeros(n_levels + 1),
         noise=np.ones(n_scales),
+        precision=np.ones(n_scales),
         cells=np.zeros((n_scales, n_levels, cells, 4)),
         grid=np.zeros((n_scales, 3)),
     )
@@ -51,6 +53,7 @@ def refresh(like: Likelihood, state: State, model: Model) -> None:
         like.cutpoints[c] = state.cutpoints[c]
     for scale in range(model.scales.size):
         like.noise[scale] = state.hyper[NOISE] * model.scales[scale]
+        like.precision[scale] = 1.0 / like.noise[scale] ** 2
         _fill(like, scale)
 
 

@@ -16,7 +16,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
-from doublefeature.kernels.bits import ONE, ZERO, active_slots, count_members, effect_on, has_bit, lowest_bit
+from doublefeature.kernels.bits import ONE, ZERO, active_slots, count_members, effect_on, has_bit, lowest_bit, transpose_block
 from doublefeature.kernels.likelihood import Likelihood, log_probability
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
 from doublefeature.kernels.streams import (
@@ -59,8 +59,8 @@ class Row(NamedTuple):
     proposed: FloatArray  # log probability after the flip being tried
     level: NDArray[np.uint8]
     scale: NDArray[np.uint8]
-    free: WordArray  # the features this row may change
-    start: SlotArray  # (slots + 1,) where each feature's bucket of ratings begins
+    touched: WordArray  # (slots, blocks) a bit per rating whose other end belongs to the feature
+    block: WordArray  # (64,)
     stream: Stream
 
 
@@ -75,21 +75,22 @@ def scan_order(active: NDArray[np.uint8], key: np.uint64, place: np.uint64) -> S
 
 
 @kernel
-def _new_row(longest: int, n_words: int) -> Row:
+def new_row(longest: int, n_words: int) -> Row:
+    """Return space for rows of up to this length."""
     return Row(
         np.empty(longest),
         np.empty(longest),
         np.empty(longest),
         np.empty(longest, np.uint8),
         np.empty(longest, np.uint8),
-        np.empty(n_words, np.uint64),
-        np.empty(64 * n_words + 1, np.int64),
+        np.zeros((64 * n_words, (longest + 63) >> 6), np.uint64),
+        np.empty(64, np.uint64),
         new_stream(),
     )
 
 
 @leaf
-def _load_row(side: Side, state: State, like: Likelihood, scores: FloatArray, row: int, local: Row) -> None:
+def load_row(side: Side, state: State, like: Likelihood, scores: FloatArray, row: int, local: Row) -> None:
     """Copy a row's scores and levels side by side and look up their log probabilities."""
     first = side.ptr[row]
     for j in range(side.ptr[row + 1] - first):
@@ -102,45 +103,109 @@ def _load_row(side: Side, state: State, like: Likelihood, scores: FloatArray, ro
 
 
 @leaf
-def _flip_row(
-    side: Side, state: State, like: Likelihood, scan: Scan, row: int, local: Row, bucket: NDArray[np.int32]
-) -> bool:
-    """Scan the features of one row; return whether any membership changed.
+def _mark_touched(side: Side, others: WordArray, row: int, local: Row) -> None:
+    """Set `local.touched`: for every feature, which of the row's ratings have their other end in it.
 
-    A flip happens when the log likelihood after it exceeds a bar made of the one before, the prior odds and a
-    uniform number drawn first. Log probabilities are never positive, so the sum can only fall: once it is below
-    the bar, the remaining ratings need not be looked up.
+    Memberships come as one word of features per rating; 64 ratings at a time are transposed into one word of
+    ratings per feature.
+    """
+    first = side.ptr[row]
+    length = side.ptr[row + 1] - first
+    for block in range((length + 63) >> 6):
+        filled = min(64, length - 64 * block)
+        for w in range(others.shape[1]):
+            for j in range(filled):
+                local.block[j] = others[np.uint64(side.other[first + 64 * block + j]), w]
+            for j in range(filled, 64):
+                local.block[j] = ZERO
+            transpose_block(local.block)
+            for bit in range(64):
+                local.touched[64 * w + bit, block] = local.block[bit]
+
+
+@leaf
+def _after_flip(
+    side: Side, state: State, like: Likelihood, row: int, slot: int, bar: float, local: Row
+) -> float:
+    """Return the touched ratings' log likelihood after a flip, or some value below the bar if it falls below.
+
+    Log probabilities are never positive, so the sum can only fall: below the bar, the rest need not be looked up.
     """
     own = state.user_words if side.of_users else state.item_words
+    sign = -1.0 if has_bit(own, row, slot) else 1.0
     first = side.ptr[row]
-    seek(local.stream, scan.key, scan.place, row)
-    changed = False
-    for slot in scan.order:
-        if (local.free[slot >> 6] >> np.uint64(slot & 63)) & ONE == ZERO:
-            continue
-        sign = -1.0 if has_bit(own, row, slot) else 1.0
-        u = uniform(local.stream)
-        bar = math.log(u / (1.0 - u)) - sign * scan.log_odds[slot]
-        begin, end = local.start[slot], local.start[slot + 1]
-        for b in range(begin, end):
-            bar += local.value[np.uint64(bucket[b])]
-        total = 0.0
-        b = begin
-        while b < end and total > bar:
-            j = np.uint64(bucket[b])
-            item = np.int64(side.other[first + j]) if side.of_users else row
+    total = 0.0
+    for block in range((side.ptr[row + 1] - first + 63) >> 6):
+        word = local.touched[slot, block]
+        while word != ZERO:
+            j = np.uint64(64 * block) + lowest_bit(word)
+            word &= word - ONE
+            item = np.int64(side.other[first + np.int64(j)]) if side.of_users else row
             moved = local.score[j] + sign * effect_on(state, item, slot)
             local.proposed[j] = log_probability(like, local.scale[j], local.level[j], moved)
             total += local.proposed[j]
-            b += 1
-        if total > bar:
-            own[row, slot >> 6] ^= ONE << np.uint64(slot & 63)
+            if total <= bar:
+                return total
+    return total
+
+
+@leaf
+def _before_flip(slot: int, blocks: int, local: Row) -> float:
+    """Return the touched ratings' log likelihood as it is."""
+    total = 0.0
+    for block in range(blocks):
+        word = local.touched[slot, block]
+        while word != ZERO:
+            total += local.value[np.uint64(64 * block) + lowest_bit(word)]
+            word &= word - ONE
+    return total
+
+
+@leaf
+def _flip(side: Side, state: State, row: int, slot: int, local: Row) -> None:
+    """Change one membership; the touched scores and log probabilities follow."""
+    own = state.user_words if side.of_users else state.item_words
+    sign = -1.0 if has_bit(own, row, slot) else 1.0
+    first = side.ptr[row]
+    for block in range((side.ptr[row + 1] - first + 63) >> 6):
+        word = local.touched[slot, block]
+        while word != ZERO:
+            j = np.uint64(64 * block) + lowest_bit(word)
+            word &= word - ONE
+            item = np.int64(side.other[first + np.int64(j)]) if side.of_users else row
+            local.score[j] += sign * effect_on(state, item, slot)
+            local.value[j] = local.proposed[j]
+    own[row, slot >> 6] ^= ONE << np.uint64(slot & 63)
+
+
+@leaf
+def flip_log_odds(side: Side, state: State, like: Likelihood, row: int, slot: int, local: Row) -> float:
+    """Return what the row's log likelihood gains by the flip (for tests; `local` holds the row)."""
+    blocks = (side.ptr[row + 1] - side.ptr[row] + 63) >> 6
+    after = _after_flip(side, state, like, row, slot, -math.inf, local)
+    return after - _before_flip(slot, blocks, local)
+
+
+@leaf
+def _flip_row(side: Side, state: State, like: Likelihood, scan: Scan, row: int, local: Row) -> bool:
+    """Scan the features of one row; return whether any membership changed.
+
+    A flip happens when the log likelihood after it exceeds a bar made of the one before, the prior odds and a
+    uniform number drawn first.
+    """
+    own = state.user_words if side.of_users else state.item_words
+    blocks = (side.ptr[row + 1] - side.ptr[row] + 63) >> 6
+    seek(local.stream, scan.key, scan.place, row)
+    changed = False
+    for slot in scan.order:
+        if scan.row_key[row] <= scan.first_key[slot]:
+            continue
+        u = uniform(local.stream)
+        bar = math.log(u / (1.0 - u)) + _before_flip(slot, blocks, local)
+        bar += scan.log_odds[slot] if has_bit(own, row, slot) else -scan.log_odds[slot]
+        if bar < 0.0 and _after_flip(side, state, like, row, slot, bar, local) > bar:
+            _flip(side, state, row, slot, local)
             changed = True
-            for b in range(begin, end):
-                j = np.uint64(bucket[b])
-                item = np.int64(side.other[first + j]) if side.of_users else row
-                local.score[j] += sign * effect_on(state, item, slot)
-                local.value[j] = local.proposed[j]
     return changed
 
 
@@ -150,63 +215,13 @@ def _flip_chunk(
 ) -> None:
     """Scan the rows low, …, high − 1."""
     others = state.item_words if side.of_users else state.user_words
-    longest = longest_row(side, low, high)
-    local = _new_row(longest, others.shape[1])
-    bucket = np.empty(4 * longest + 64, np.int32)
+    local = new_row(longest_row(side, low, high), others.shape[1])
     for row in range(low, high):
-        _load_row(side, state, like, scores, row, local)
-        _free_words(scan, row, local.free)
-        total = _count_buckets(side, others, local.free, row, local.start)
-        if total > bucket.size:
-            bucket = np.empty(2 * total, np.int32)
-        _fill_buckets(side, others, local.free, row, local.start, bucket)
-        if _flip_row(side, state, like, scan, row, local, bucket):
+        load_row(side, state, like, scores, row, local)
+        _mark_touched(side, others, row, local)
+        if _flip_row(side, state, like, scan, row, local):
             for j in range(side.ptr[row], side.ptr[row + 1]):
                 scores[place_of(side, j)] = local.score[j - side.ptr[row]]
-
-
-@leaf
-def _free_words(scan: Scan, row: int, free: WordArray) -> None:
-    """Mark the features this row may change."""
-    free[:] = ZERO
-    for slot in scan.order:
-        if scan.row_key[row] > scan.first_key[slot]:
-            free[slot >> 6] |= ONE << np.uint64(slot & 63)
-
-
-@leaf
-def _count_buckets(side: Side, others: WordArray, free: WordArray, row: int, start: SlotArray) -> int:
-    """Set `start[k]` to where the bucket of feature k begins; return the length of all buckets."""
-    start[:] = 0
-    for j in range(side.ptr[row], side.ptr[row + 1]):
-        other = np.uint64(side.other[j])
-        for w in range(free.size):
-            word = others[other, w] & free[w]
-            while word != ZERO:
-                start[64 * w + np.int64(lowest_bit(word)) + 1] += 1
-                word &= word - ONE
-    for slot in range(start.size - 1):
-        start[slot + 1] += start[slot]
-    return start[start.size - 1]
-
-
-@leaf
-def _fill_buckets(
-    side: Side, others: WordArray, free: WordArray, row: int, start: SlotArray, bucket: NDArray[np.int32]
-) -> None:
-    """List, for every free feature, which of the row's ratings have their other end in it."""
-    for j in range(side.ptr[row], side.ptr[row + 1]):
-        other = np.uint64(side.other[j])
-        for w in range(free.size):
-            word = others[other, w] & free[w]
-            while word != ZERO:
-                slot = 64 * w + np.int64(lowest_bit(word))
-                bucket[start[slot]] = j - side.ptr[row]
-                start[slot] += 1
-                word &= word - ONE
-    for slot in range(start.size - 1, 0, -1):
-        start[slot] = start[slot - 1]
-    start[0] = 0
 
 
 @threaded

@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float64]
 def _offset_row(
     side: Side,
     user_scale: NDArray[np.uint8],
-    noise: FloatArray,
+    precision: FloatArray,
     scores: FloatArray,
     latent: FloatArray,
     row: int,
@@ -29,15 +29,15 @@ def _offset_row(
 ) -> None:
     """Draw one row's offset and move the row's scores with it."""
     offset, mean, sd, stream = told
-    precision = 1.0 / (sd * sd)
-    pull = mean[row] * precision
+    total = 1.0 / (sd * sd)
+    pull = mean[row] * total
     for j in range(side.ptr[row], side.ptr[row + 1]):
         user = row if side.of_users else np.int64(side.other[j])
         at = place_of(side, j)
-        g = 1.0 / (noise[user_scale[user]] ** 2)
-        precision += g
+        g = precision[user_scale[user]]
+        total += g
         pull += g * (latent[at] - scores[at] + offset[row])
-    drawn = pull / precision + normal(stream) / math.sqrt(precision)
+    drawn = pull / total + normal(stream) / math.sqrt(total)
     for j in range(side.ptr[row], side.ptr[row + 1]):
         scores[place_of(side, j)] += drawn - offset[row]
     offset[row] = drawn
@@ -47,7 +47,7 @@ def _offset_row(
 def _offset_chunk(
     side: Side,
     user_scale: NDArray[np.uint8],
-    noise: FloatArray,
+    precision: FloatArray,
     scores: FloatArray,
     latent: FloatArray,
     told: tuple,
@@ -57,31 +57,31 @@ def _offset_chunk(
     stream = new_stream()
     for row in range(chunk_start(side, chunk), chunk_start(side, chunk + 1)):
         seek(stream, key, place, row)
-        _offset_row(side, user_scale, noise, scores, latent, row, (offset, mean, sd, stream))
+        _offset_row(side, user_scale, precision, scores, latent, row, (offset, mean, sd, stream))
 
 
 @threaded
 def _offset_threads(
     side: Side,
     user_scale: NDArray[np.uint8],
-    noise: FloatArray,
+    precision: FloatArray,
     scores: FloatArray,
     latent: FloatArray,
     told: tuple,
 ) -> None:
     for chunk in prange(chunk_count(side)):
-        _offset_chunk(side, user_scale, noise, scores, latent, told, chunk)
+        _offset_chunk(side, user_scale, precision, scores, latent, told, chunk)
 
 
 @kernel
 def _update_offsets(scene: Scene, side: Side, told: tuple) -> None:
     scale = scene.state.user_scale
-    noise = scene.like.noise
+    precision = scene.like.precision
     if scene.threads > 1:
-        _offset_threads(side, scale, noise, scene.scores, scene.latent, told)
+        _offset_threads(side, scale, precision, scene.scores, scene.latent, told)
     else:
         for chunk in range(chunk_count(side)):
-            _offset_chunk(side, scale, noise, scene.scores, scene.latent, told, chunk)
+            _offset_chunk(side, scale, precision, scene.scores, scene.latent, told, chunk)
 
 
 @kernel

@@ -71,6 +71,14 @@ def private_words(state: State) -> NDArray[np.uint64]:
     return words
 
 
+@leaf
+def _has_private(words: NDArray[np.uint64], private: NDArray[np.uint64], user: int) -> bool:
+    for w in range(private.size):
+        if words[user, w] & private[w] != ZERO:
+            return True
+    return False
+
+
 @kernel
 def private_slots(state: State, private: NDArray[np.uint64], user: int) -> SlotArray:
     """Return the features owned by this user alone."""
@@ -109,8 +117,8 @@ def update_prior_singletons(scene: Scene) -> State:
         dealt[below(stream, n_users)] += 1
     private = private_words(scene.state)
     for user in range(n_users):
-        old = private_slots(scene.state, private, user)
-        if old.size > 0 or dealt[user] > 0:
+        if dealt[user] > 0 or _has_private(scene.state.user_words, private, user):
+            old = private_slots(scene.state, private, user)
             seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 1), user)
             scene = with_state(scene, _renew(scene, user, old, dealt[user], stream))
     return scene.state

@@ -35,6 +35,7 @@ _FEW_USERS = 1_000
 class Plan(NamedTuple):
     """The choice of moves as numbers (see `doublefeature.config.Moves`)."""
 
+    settle: int
     serial_users: bool
     prior_singletons: bool
     collapsed_share: float
@@ -49,6 +50,7 @@ def build_plan(moves: Moves, n_users: int) -> Plan:
     """Return the moves as numbers; with few users, all are given a collapsed singleton move."""
     share = moves.collapsed_singletons
     return Plan(
+        settle=int(moves.settle),
         serial_users=moves.user_scan == "serial",
         prior_singletons=moves.prior_singletons,
         collapsed_share=1.0 if share > 0.0 and n_users < _FEW_USERS else float(share),
@@ -111,14 +113,15 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         update_users_serial(scene)
     else:
         update_users_parallel(scene)
-    if plan.prior_singletons:
+    births = scene.sweep >= plan.settle
+    if births and plan.prior_singletons:
         scene = with_state(scene, update_prior_singletons(scene))
-    if plan.collapsed_share > 0.0:
+    if births and plan.collapsed_share > 0.0:
         scene = with_state(scene, update_collapsed_singletons(scene, plan.collapsed_share))
     update_items(scene)
     if plan.offset_flips > 0.0 and scene.model.item_offsets:
         update_offset_flips(scene, plan.offset_flips)
-    for attempt in range(plan.feature_moves):
+    for attempt in range(plan.feature_moves if births else 0):
         scene = with_state(scene, update_features(scene, attempt))
     if plan.complements:
         update_complements(scene)

@@ -12,7 +12,7 @@ from doublefeature.kernels.streams import Stream, uniform
 
 FloatArray = NDArray[np.float64]
 
-_TAIL_FROM = 0.4
+_TAIL_FROM = -0.5
 
 
 @leaf
@@ -102,11 +102,13 @@ def poisson(stream: Stream, mean: float) -> int:
 
 @leaf
 def _upper_tail(stream: Stream, low: float) -> float:
-    """Return a standard normal number above `low` ≥ 0 by exponential rejection (Robert, 1995)."""
+    """Return a standard normal number above `low` by exponential rejection (Robert, 1995)."""
     rate = 0.5 * (low + math.sqrt(low * low + 4.0))
     while True:
         x = low + exponential(stream) / rate
-        if 2.0 * exponential(stream) > (x - rate) * (x - rate):
+        cost = 0.5 * (x - rate) * (x - rate)
+        u = uniform(stream)
+        if u < 1.0 - cost or u < math.exp(-cost):
             return x
 
 
@@ -120,7 +122,9 @@ def _inside_uniform(stream: Stream, low: float, high: float) -> float:
         peak = high
     while True:
         x = low + (high - low) * uniform(stream)
-        if 2.0 * exponential(stream) > (x - peak) * (x + peak):
+        cost = 0.5 * (x - peak) * (x + peak)
+        u = uniform(stream)
+        if u < 1.0 - cost or u < math.exp(-cost):
             return x
 
 
@@ -136,7 +140,7 @@ def truncated_normal(stream: Stream, low: float, high: float) -> float:
 def _truncated(stream: Stream, low: float, high: float) -> float:
     """Return the draw for an interval that lies more to the right than to the left of zero."""
     width = high - low
-    if width < 2.5 and low * width < 1.0:
+    if width < 2.5 and low * width < 0.6:
         return _inside_uniform(stream, low, high)
     if low > _TAIL_FROM:
         x = _upper_tail(stream, low)
