@@ -1,0 +1,152 @@
+"""Chains: sweeps in a row, some of them kept; several chains side by side."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from doublefeature.config import Moves, Priors, Schedule, check_seed
+from doublefeature.errors import SettingsError
+from doublefeature.inference.progress import Progress, ProgressCallback
+from doublefeature.kernels.scene import MOVE_NAMES, Scene
+from doublefeature.kernels.sweep import build_plan, build_scene, sweep_once
+from doublefeature.model.state import State, build_model, check_state, empty_state
+from doublefeature.posterior.draws import Draw, Posterior, draw_of, gather
+from doublefeature.ratings import Ratings
+
+
+class Start(NamedTuple):
+    """Where a chain goes on from: a state and the number of sweeps behind it."""
+
+    state: State
+    sweep: int = 0
+
+
+def run_chain(
+    ratings: Ratings,
+    priors: Priors,
+    schedule: Schedule,
+    moves: Moves | None = None,
+    *,
+    stream: tuple[int, int] = (0, 0),
+    start: Start | None = None,
+    progress: ProgressCallback | None = None,
+) -> Iterator[Draw]:
+    """Run one chain and yield the draws it keeps. The caller may stop at any time.
+
+    Parameters
+    ----------
+    stream
+        (seed, chain number): together they fix every random number, whatever the number of threads.
+    start
+        None starts with no features. A start goes on after `start.sweep` sweeps; started from the state a chain
+        had then, the draws are those the chain would have made without the break.
+    progress
+        Called after every sweep.
+    """
+    moves = moves or Moves()
+    seed, chain = check_seed(stream[0]), check_seed(stream[1])
+    begin = start or Start(empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels))
+    _check_start(begin, ratings)
+    scene = build_scene(ratings.arrays, priors, moves, begin.state, (seed, chain))
+    plan = build_plan(moves, ratings.n_users)
+    threads = _usable_threads(schedule.threads)
+    numba.set_num_threads(threads)
+    scene = scene._replace(threads=threads)
+    clock = time.monotonic()
+    for sweep in range(begin.sweep, schedule.sweeps):
+        state, log_likelihood = sweep_once(scene._replace(sweep=sweep), plan)
+        scene = scene._replace(state=state)
+        done = sweep + 1
+        if progress is not None:
+            per_sweep = (time.monotonic() - clock) / (done - begin.sweep)
+            left = per_sweep * (schedule.sweeps - done)
+            progress(_news(scene, (chain, done, schedule.sweeps), log_likelihood, left))
+        if done > schedule.warmup and (done - schedule.warmup) % schedule.thin == 0:
+            yield draw_of(state, chain, done, log_likelihood)
+
+
+def sample(
+    ratings: Ratings,
+    priors: Priors,
+    schedule: Schedule | None = None,
+    moves: Moves | None = None,
+    *,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+) -> Posterior:
+    """Run all chains of a schedule, side by side as far as threads allow, and return their draws.
+
+    Interrupted (Ctrl-C), it lets every chain finish its sweep and raises again.
+    """
+    schedule = schedule or Schedule()
+    seed = check_seed(seed)
+    threads = _usable_threads(schedule.threads)
+    side_by_side = min(threads, schedule.chains)
+    each = threads // side_by_side if _threads_may_nest() or side_by_side == 1 else 1
+    own = Schedule(**{**schedule.to_dict(), "threads": each})
+    stop = threading.Event()
+
+    def run(chain: int) -> list[Draw]:
+        def report(news: Progress) -> None:
+            if progress is not None:
+                progress(news)
+            if stop.is_set():
+                raise _StoppedError
+
+        try:
+            return list(run_chain(ratings, priors, own, moves, stream=(seed, chain), progress=report))
+        except _StoppedError:
+            return []
+
+    with ThreadPoolExecutor(side_by_side) as pool:
+        futures = [pool.submit(run, chain) for chain in range(schedule.chains)]
+        try:
+            chains = [future.result() for future in futures]
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    base = build_model(priors, 0, 0, ratings.n_levels).base
+    return gather(base, chains)
+
+
+class _StoppedError(Exception):
+    """Ends a chain whose run was interrupted."""
+
+
+def _check_start(start: Start, ratings: Ratings) -> None:
+    check_state(start.state)
+    sizes = (start.state.user_offset.size, start.state.item_offset.size, start.state.cutpoints.size - 1)
+    if sizes != (ratings.n_users, ratings.n_items, ratings.n_levels):
+        raise SettingsError(
+            f"the start has {sizes[0]} users, {sizes[1]} items and {sizes[2]} levels, "
+            f"the ratings {ratings.n_users}, {ratings.n_items} and {ratings.n_levels}."
+        )
+
+
+def _news(scene: Scene, place: tuple[int, int, int], log_likelihood: float, left: float) -> Progress:
+    shares = scene.tally[:, 1] / np.maximum(scene.tally[:, 0], 1)
+    acceptance = dict(zip(MOVE_NAMES, shares.tolist(), strict=True))
+    return Progress(*place, int(scene.state.active.sum()), log_likelihood, acceptance, left)
+
+
+def _usable_threads(wanted: int | None) -> int:
+    most: int = numba.config.NUMBA_NUM_THREADS
+    return min(wanted or os.cpu_count() or 1, most)
+
+
+def _threads_may_nest() -> bool:
+    """Whether several chains may use several threads each: not with Numba's own work queue."""
+    try:
+        import numba.np.ufunc.omppool  # noqa: F401
+    except ImportError:
+        return False
+    return True
