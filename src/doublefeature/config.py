@@ -141,8 +141,8 @@ class Moves(_Settings):
     """Share of users whose private features are renewed with the items integrated out (below 1,000 users: all)."""
     settle: int = 10
     """Sweeps at the start of a chain in which no feature is born, so that offsets and noise find their place."""
-    feature_moves: int = 1
-    """Births, deaths, regrowths, splits and merges of whole features tried per sweep."""
+    feature_moves: int | None = None
+    """Births, deaths, regrowths, splits and merges of whole features tried per sweep. None: 1, or 4 below 1,000 users."""
     complements: bool = True
     """Swap members and non-members of a feature when offsets can take up the difference."""
     offset_flips: float = 0.01
@@ -163,9 +163,11 @@ class Moves(_Settings):
             _check_number(name, getattr(self, name))
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise SettingsError(f"{name} is a share between 0 and 1, got {getattr(self, name)!r}.")
-        for name in ("settle", "feature_moves", "effect_every", "noise_slice_every", "table_from"):
+        for name in ("settle", "effect_every", "noise_slice_every", "table_from"):
             check_count(name, getattr(self, name), least=0)
-        if not (self.prior_singletons or self.collapsed_singletons > 0.0 or self.feature_moves):
+        if self.feature_moves is not None:
+            check_count("feature_moves", self.feature_moves, least=0)
+        if not (self.prior_singletons or self.collapsed_singletons > 0.0 or self.feature_moves != 0):
             raise SettingsError(
                 "no move can create a feature: turn on prior_singletons, collapsed_singletons or feature_moves."
             )

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, leaf
+from doublefeature._jit import leaf
 from doublefeature.kernels.likelihood import Likelihood
 from doublefeature.model.state import Model, State
 from doublefeature.ratings import RatingArrays
@@ -89,9 +90,9 @@ def note(tally: NDArray[np.int64], move: int, accepted: bool) -> None:
         tally[move, 1] += 1
 
 
-@kernel
+@register_jitable
 def with_state(scene: Scene, state: State) -> Scene:
-    """Return the scene with another state in it (needed when the state had to grow)."""
+    """Return the scene with another state in it (needed when the state had to grow); plain Python outside kernels."""
     return Scene(
         scene.users,
         scene.items,

@@ -47,14 +47,18 @@ class Plan(NamedTuple):
 
 
 def build_plan(moves: Moves, n_users: int) -> Plan:
-    """Return the moves as numbers; with few users, all are given a collapsed singleton move."""
+    """Return the moves as numbers. With few users, everybody gets a collapsed move and features get more tries."""
+    few = n_users < _FEW_USERS
     share = moves.collapsed_singletons
+    tries = moves.feature_moves
+    if tries is None:
+        tries = 4 if few else 1
     return Plan(
         settle=int(moves.settle),
         serial_users=moves.user_scan == "serial",
         prior_singletons=moves.prior_singletons,
-        collapsed_share=1.0 if share > 0.0 and n_users < _FEW_USERS else float(share),
-        feature_moves=int(moves.feature_moves),
+        collapsed_share=1.0 if share > 0.0 and few else float(share),
+        feature_moves=int(tries),
         complements=moves.complements,
         offset_flips=float(moves.offset_flips),
         effect_every=int(moves.effect_every),
