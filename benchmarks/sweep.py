@@ -35,10 +35,11 @@ def films() -> Ratings:
 
 def copied(scene: Scene) -> Scene:
     """Return a scene whose sweeps leave the given one as it is."""
-    copy = scene._replace(
-        state=copy_state(scene.state), scores=scene.scores.copy(), like=type(scene.like)(*(x.copy() for x in scene.like))
+    return scene._replace(
+        state=copy_state(scene.state),
+        scores=scene.scores.copy(),
+        like=type(scene.like)(*(x.copy() for x in scene.like)),
     )
-    return copy
 
 
 def run(scene: Scene, plan, n_sweeps: int, threads: int) -> tuple[Scene, float, float]:

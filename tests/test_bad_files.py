@@ -133,9 +133,7 @@ def test_random_damage_never_gets_past_the_reader(write, seed):
         b"9" * 400,
         b"\t",
     ]
-    start = rng.choice(
-        [CSV.encode(), b"1::2::3\n4::5::6\n", b'"a","b","4"\n' * 3, gzip.compress(CSV.encode())]
-    )
+    start = rng.choice([CSV.encode(), b"1::2::3\n4::5::6\n", b'"a","b","4"\n' * 3, gzip.compress(CSV.encode())])
     for _ in range(60):
         content = bytearray(start)
         for _ in range(rng.randint(1, 4)):

@@ -39,9 +39,7 @@ class TestFrames:
         assert read_ratings(make(COLUMNS)).fingerprint == EXPECTED
 
     def test_named_columns_and_extras(self, make):
-        frame = make(
-            {"when": [1, 2, 3], "stars": COLUMNS["rating"], "who": COLUMNS["user"], "what": COLUMNS["item"]}
-        )
+        frame = make({"when": [1, 2, 3], "stars": COLUMNS["rating"], "who": COLUMNS["user"], "what": COLUMNS["item"]})
         r = read_ratings(frame, user="who", item="what", rating="stars")
         assert r.fingerprint == EXPECTED
         assert read_ratings(frame, user=2, item=3, rating=1).fingerprint == EXPECTED

@@ -46,9 +46,7 @@ class TestDeclared:
             parse_levels(text)
         message(problem)
 
-    @pytest.mark.parametrize(
-        "levels", [[1], [], [1, "low"], [1, 1], [2, 1], [1, float("nan")], range(256), [None, 1]]
-    )
+    @pytest.mark.parametrize("levels", [[1], [], [1, "low"], [1, 1], [2, 1], [1, float("nan")], range(256), [None, 1]])
     def test_bad_sequences(self, levels):
         with pytest.raises(RatingsError):
             check_levels(levels)
@@ -82,9 +80,7 @@ class TestStatedOrder:
         with pytest.raises(RatingsError, match="lie outside levels 6<5<4<3<2<1"):
             Ratings.from_triples([1], [1], [0], levels="6<5<4<3<2<1")
 
-    @pytest.mark.parametrize(
-        "given", [(6, 5, 4, 3, 2, 1), [6, 5, 4, 3, 2, 1], "6..1", "6..1:-1", "6,5,4,3,2,1"]
-    )
+    @pytest.mark.parametrize("given", [(6, 5, 4, 3, 2, 1), [6, 5, 4, 3, 2, 1], "6..1", "6..1:-1", "6,5,4,3,2,1"])
     def test_only_between_angles(self, given):
         with pytest.raises(RatingsError):
             Ratings.from_triples(*self.rows, levels=given)
@@ -93,9 +89,7 @@ class TestStatedOrder:
         assert Ratings.from_triples(*self.rows).levels == parse_levels("1..10")
 
     def test_checked_levels_are_taken_back(self, graded):
-        again = Ratings.from_codes(
-            *graded.triples(), users=graded.users, items=graded.items, levels=graded.levels
-        )
+        again = Ratings.from_codes(*graded.triples(), users=graded.users, items=graded.items, levels=graded.levels)
         assert again.fingerprint == graded.fingerprint == graded.top_items(1).fingerprint
         assert all(part.levels is graded.levels for part in graded.split(0.3))
         assert type(copy.deepcopy(graded.levels)) is Levels
@@ -162,13 +156,9 @@ class TestValues:
         r = Ratings.from_triples([1, 2], [1, 2], values, levels="0..0.3:0.1")
         assert r.values().tolist() == [0.1, 0.3]
 
-    @pytest.mark.parametrize(
-        "value", [0, 6, 3.5, -1, float("nan"), float("inf"), None, "", "text", "1_0", "x\ny"]
-    )
+    @pytest.mark.parametrize("value", [0, 6, 3.5, -1, float("nan"), float("inf"), None, "", "text", "1_0", "x\ny"])
     def test_outside_declared_levels(self, value):
-        with pytest.raises(
-            RatingsError, match=r"1 rating\(s\) lie outside levels 1\.\.5 \(first: row 1, user 'u2'"
-        ):
+        with pytest.raises(RatingsError, match=r"1 rating\(s\) lie outside levels 1\.\.5 \(first: row 1, user 'u2'"):
             Ratings.from_triples(["u1", "u2"], ["m", "m"], [5, value], levels="1..5")
 
     def test_message_in_full(self):

@@ -44,9 +44,7 @@ class TestArrays:
             for p in range(a.item_ptr[i], a.item_ptr[i + 1])
         }
         assert by_user == by_item == truth
-        assert all(
-            a.item_codes[a.positions[p]] == i for i in range(r.n_items) for p in range(*a.item_ptr[i : i + 2])
-        )
+        assert all(a.item_codes[a.positions[p]] == i for i in range(r.n_items) for p in range(*a.item_ptr[i : i + 2]))
 
     def test_codes_ascend_within_a_user_and_within_an_item(self, ratings):
         a = ratings.arrays
@@ -361,7 +359,4 @@ class TestFingerprint:
         assert Ratings.from_triples(*rows, levels=levels).fingerprint != base.fingerprint
 
     def test_text_and_number_ids_differ(self):
-        assert (
-            Ratings.from_triples([1], [1], [1]).fingerprint
-            != Ratings.from_triples(["1"], [1], [1]).fingerprint
-        )
+        assert Ratings.from_triples([1], [1], [1]).fingerprint != Ratings.from_triples(["1"], [1], [1]).fingerprint

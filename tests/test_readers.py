@@ -78,24 +78,16 @@ class TestLayouts:
 
     def test_blocks_do_not_show(self, write, monkeypatch):
         rng = random.Random(5)
-        lines = [
-            f"{k},{rng.randrange(99)},{rng.randrange(1, 6)}" + "\n" * rng.choice([1, 1, 3])
-            for k in range(300)
-        ]
+        lines = [f"{k},{rng.randrange(99)},{rng.randrange(1, 6)}" + "\n" * rng.choice([1, 1, 3]) for k in range(300)]
         whole = read_ratings(write("".join(lines))).fingerprint
         for size in (1, 7, 100):
             monkeypatch.setattr(_delimited, "_BLOCK_BYTES", size)
             assert read_ratings(write("".join(lines))).fingerprint == whole
         at = 1 + "".join(lines).count("\n")
-        assert f"line {at}, user 7, item 7, value '9'" in refusal(
-            write("".join(lines) + "7,7,9\n"), levels="1..5"
-        )
+        assert f"line {at}, user 7, item 7, value '9'" in refusal(write("".join(lines) + "7,7,9\n"), levels="1..5")
 
     def test_blanks_around_fields(self, write):
-        assert (
-            read_ratings(write("user, item, rating\nu1, Alien, 5\n u1 ,Heat,2\nu2,Alien,4 ")).fingerprint
-            == EXPECTED
-        )
+        assert read_ratings(write("user, item, rating\nu1, Alien, 5\n u1 ,Heat,2\nu2,Alien,4 ")).fingerprint == EXPECTED
 
     @pytest.mark.parametrize(
         ("ids", "expected"),

@@ -1,3 +1,69 @@
-"""Recommendations from ordinal ratings that can say why and how sure."""
+"""Recommendations from ordinal ratings that can say why and how sure.
+
+>>> import doublefeature as df
+>>> ratings = df.read_ratings("ratings.csv")                 # doctest: +SKIP
+>>> model = df.DoubleFeature(seed=1).fit(ratings)            # doctest: +SKIP
+>>> model.predict([("u17", "Alien")]).proba                  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from doublefeature.config import Moves, Priors, Schedule, preset
+    from doublefeature.datasets import load_dataset
+    from doublefeature.errors import (
+        DoubleFeatureError,
+        NotFittedError,
+        RatingsError,
+        SettingsError,
+    )
+    from doublefeature.inference.chain import Start, run_chain, sample
+    from doublefeature.ratings import Ratings
+    from doublefeature.readers import read_ratings
+    from doublefeature.recommender import DoubleFeature, Prediction
 
 __version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "config": ("Moves", "Priors", "Schedule", "preset"),
+    "datasets": ("load_dataset",),
+    "errors": ("DoubleFeatureError", "NotFittedError", "RatingsError", "SettingsError"),
+    "inference.chain": ("Start", "run_chain", "sample"),
+    "ratings": ("Ratings",),
+    "readers": ("read_ratings",),
+    "recommender": ("DoubleFeature", "Prediction"),
+}
+
+__all__ = [
+    "DoubleFeature",
+    "DoubleFeatureError",
+    "Moves",
+    "NotFittedError",
+    "Prediction",
+    "Priors",
+    "Ratings",
+    "RatingsError",
+    "Schedule",
+    "SettingsError",
+    "Start",
+    "load_dataset",
+    "preset",
+    "read_ratings",
+    "run_chain",
+    "sample",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its home when it is first used, so that importing the package costs nothing."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"doublefeature.{home}"), name)
+    raise AttributeError(f"module 'doublefeature' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -116,16 +116,12 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
     except PermissionError:
         raise RatingsError(f"{source}: no permission to read this file. Try: chmod +r {source}") from None
     except EOFError:
-        raise RatingsError(
-            f"{source}: the gzip data end too early. Copy or download the file again."
-        ) from None
+        raise RatingsError(f"{source}: the gzip data end too early. Copy or download the file again.") from None
     except (gzip.BadGzipFile, zlib.error):
         raise RatingsError(f"{source}: the gzip data are damaged. Copy or download the file again.") from None
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise RatingsError(
-            f"{source}: the file cannot be read ({reason}). Copy it to another place."
-        ) from None
+        raise RatingsError(f"{source}: the file cannot be read ({reason}). Copy it to another place.") from None
 
 
 def split_row(lines: Sequence[str], separator: str, source: str) -> list[str]:
@@ -255,12 +251,8 @@ def _data_blocks(blocks: Iterator[tuple[int, list[str]]], layout: Layout, source
         if not width:
             width, first = len(rows[0]), numbers[0]
             if width <= max(layout.columns):
-                what = (
-                    f"{width} column(s) with separator {layout.separator!r}, {max(layout.columns) + 1} needed"
-                )
-                raise RatingsError(
-                    f"{source}, line {first}: {what}. Pass another separator or other columns."
-                )
+                what = f"{width} column(s) with separator {layout.separator!r}, {max(layout.columns) + 1} needed"
+                raise RatingsError(f"{source}, line {first}: {what}. Pass another separator or other columns.")
             numbers, rows = numbers[layout.header :], rows[layout.header :]
         if bad := next((k for k, row in enumerate(rows, 1) if len(row) != width), 0):
             what = f"{len(rows[bad - 1])} field(s) where line {first} has {width}"
@@ -296,7 +288,5 @@ def _quoted_blocks(blocks: Iterator[tuple[int, list[str]]], separator: str, sour
                 yield numbers, rows
                 numbers, rows = array("q"), []
     except csv.Error as problem:
-        raise RatingsError(
-            f"{source}, line {line}: {problem}. Close the quotes or double inner ones."
-        ) from None
+        raise RatingsError(f"{source}, line {line}: {problem}. Close the quotes or double inner ones.") from None
     yield numbers, rows

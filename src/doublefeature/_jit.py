@@ -108,8 +108,8 @@ def _compile(function: F, parallel: bool = False, counted: bool = True) -> F:
 def kernel(function: F) -> F:
     """Compile for one thread, without the interpreter lock.
 
-    Functions whose name starts with an underscore must be called from other kernels only (from Python they crash): leaving out the door
-    to the interpreter halves the time it takes to compile them.
+    Functions whose name starts with an underscore must be called from other kernels only (from Python
+    they crash): leaving out the door to the interpreter halves the time it takes to compile them.
     """
     return _compile(function)
 

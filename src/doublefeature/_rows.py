@@ -73,9 +73,7 @@ class Table:
         self.check_sizes()
         if not self.users.codes.size:
             raise RatingsError(f"{self.source}: there are no ratings. At least one is needed.")
-        return replace(
-            self, users=self._sort_ids(self.users, "user"), items=self._sort_ids(self.items, "item")
-        )
+        return replace(self, users=self._sort_ids(self.users, "user"), items=self._sort_ids(self.items, "item"))
 
     def infer_levels(self) -> Levels:
         """Read the levels off the values, which must all be numbers."""
@@ -104,9 +102,7 @@ class Table:
         pair = f"user {show(self.users.labels[user])} rated item {show(self.items.labels[item])} twice"
         labels, codes = self.values
         places = ", ".join(f"{self._line(row)}: {show(labels[codes[row]])}" for row in rows)
-        raise RatingsError(
-            f"{self.source}: {pair} ({places}). Pass duplicates='first' or 'last', or drop one."
-        )
+        raise RatingsError(f"{self.source}: {pair} ({places}). Pass duplicates='first' or 'last', or drop one.")
 
     def _sort_ids(self, column: Column, role: str) -> Column:
         for code, label in enumerate(column.labels):
@@ -156,9 +152,7 @@ def id_table(ids: Iterable[Hashable], role: str) -> Sequence[Hashable]:
     if len(labels) > MAX_IDS:
         raise RatingsError(f"{len(labels)} {role} ids given, {MAX_IDS} are possible.")
     if not isinstance(labels, range) and len(set(labels)) < len(labels):
-        raise RatingsError(
-            f"{role} ids must differ from one another, {len(labels) - len(set(labels))} repeat."
-        )
+        raise RatingsError(f"{role} ids must differ from one another, {len(labels) - len(set(labels))} repeat.")
     return labels
 
 
@@ -181,9 +175,7 @@ def check_codes(
     if codes.ndim != 1 or codes.dtype.kind not in "iu":
         raise RatingsError(f"{role} codes must be one row of whole numbers, got {codes.dtype} {codes.shape}.")
     if codes.size and not 0 <= codes.min() <= codes.max() < len(labels):
-        raise RatingsError(
-            f"{role} codes must lie in 0..{len(labels) - 1}, got {codes.min()}..{codes.max()}."
-        )
+        raise RatingsError(f"{role} codes must lie in 0..{len(labels) - 1}, got {codes.min()}..{codes.max()}.")
     return Column(labels, np.ascontiguousarray(codes, dtype))
 
 

@@ -142,7 +142,7 @@ class Moves(_Settings):
     settle: int = 10
     """Sweeps at the start of a chain in which no feature is born, so that offsets and noise find their place."""
     feature_moves: int | None = None
-    """Births, deaths, regrowths, splits and merges of whole features tried per sweep. None: 1, or 4 below 1,000 users."""
+    """Births, deaths, regrowths, splits and merges of whole features per sweep. None: 1, or 4 below 1,000 users."""
     complements: bool = True
     """Swap members and non-members of a feature when offsets can take up the difference."""
     offset_flips: float = 0.01
@@ -195,9 +195,7 @@ class Schedule(_Settings):
         if self.threads is not None:
             check_count("threads", self.threads, least=1)
         if self.warmup >= self.sweeps:
-            raise SettingsError(
-                f"warmup ({self.warmup}) must be below sweeps ({self.sweeps}), or no draw is left."
-            )
+            raise SettingsError(f"warmup ({self.warmup}) must be below sweeps ({self.sweeps}), or no draw is left.")
 
     @property
     def draws_per_chain(self) -> int:
@@ -208,7 +206,7 @@ class Schedule(_Settings):
 def check_seed(seed: object) -> int:
     """Return the seed, or raise unless it is an integer from 0 to 2^63 − 1."""
     check_count("seed", seed, least=0)
-    value = int(seed)  # type: ignore[call-overload]
+    value: int = seed.__index__()  # type: ignore[attr-defined]
     if value >= 2**63:
         raise SettingsError(f"seed must be below 2^63, got {value}.")
     return value

@@ -45,9 +45,7 @@ def parse_levels(text: str) -> Levels:
         steps = (high - low) / step
         usable = step > 0 and 1 <= steps < MAX_LEVELS and steps == steps.to_integral_value()
     except (ValueError, ArithmeticError):
-        raise RatingsError(
-            f"levels {show(text)} cannot be read. Write 1..5, 0.5..5:0.5 or low<high."
-        ) from None
+        raise RatingsError(f"levels {show(text)} cannot be read. Write 1..5, 0.5..5:0.5 or low<high.") from None
     if not usable:
         raise RatingsError(f"levels {show(text)} must climb in equal steps, {MAX_LEVELS} levels at most.")
     return check_levels([float(low + k * step) for k in range(int(steps) + 1)])
@@ -65,9 +63,7 @@ def check_levels(levels: str | Iterable[object]) -> Levels:
 
 def _check_labels(labels: Sequence[object], *, must_increase: bool) -> Levels:
     if not 2 <= len(labels) <= MAX_LEVELS:
-        raise RatingsError(
-            f"{len(labels)} level(s) given, 2 to {MAX_LEVELS} are possible. Try levels='1..5'."
-        )
+        raise RatingsError(f"{len(labels)} level(s) given, 2 to {MAX_LEVELS} are possible. Try levels='1..5'.")
     numbers = [number(label) for label in labels]
     if all(map(math.isfinite, numbers)):
         if must_increase and not _increase(numbers):

@@ -210,18 +210,14 @@ class Ratings:
     def values(self) -> NDArray[np.float64]:
         """Every rating as a number, in stored order; text levels have no numbers and are refused."""
         if isinstance(self.levels[0], str):
-            raise RatingsError(
-                f"levels {format_levels(self.levels)} are text. Use level codes instead of values."
-            )
+            raise RatingsError(f"levels {format_levels(self.levels)} are text. Use level codes instead of values.")
         return look_up(np.array(self.levels, float), self.arrays.levels)
 
     def subset(self, mask: NDArray[np.bool_]) -> Ratings:
         """Keep the ratings that a mask in stored order marks, and every id."""
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != (self.n_ratings,):
-            raise RatingsError(
-                f"a mask needs {self.n_ratings} booleans, got {mask.dtype} of shape {mask.shape}."
-            )
+            raise RatingsError(f"a mask needs {self.n_ratings} booleans, got {mask.dtype} of shape {mask.shape}.")
         return replace(self, arrays=_both_views(keep(self.arrays[:3], mask), self.n_items))
 
     def split(self, test_share: float = 0.2, seed: int = 0) -> tuple[Ratings, Ratings]:

@@ -171,9 +171,7 @@ def _find_column(role: str, wanted: str | int | None, names: Sequence[str], sour
     if found is None:
         sought = f"no {role} column" + ("" if wanted is None else f" {show(wanted)}")
         shown = ", ".join(map(show, names[:8])) + (", ..." if len(names) > 8 else "")
-        raise RatingsError(
-            f"{source}: {sought} among {shown}. Pass {role}=... (a name, or a position from 0)."
-        )
+        raise RatingsError(f"{source}: {sought} among {shown}. Pass {role}=... (a name, or a position from 0).")
     return found
 
 
@@ -188,9 +186,7 @@ def _scan_parquet(path: Path) -> Any:
     return pl.scan_parquet(path, glob=False)
 
 
-def _read_frame(
-    frame: Any, columns: Columns, source: str, levels: Levels | None, duplicates: Duplicates
-) -> Ratings:
+def _read_frame(frame: Any, columns: Columns, source: str, levels: Levels | None, duplicates: Duplicates) -> Ratings:
     try:
         table = nw.from_native(frame, pass_through=True)
         if not isinstance(table, nw.DataFrame | nw.LazyFrame):

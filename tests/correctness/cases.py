@@ -9,8 +9,14 @@ import numpy as np
 
 from doublefeature.config import Moves, Priors
 from doublefeature.kernels.scene import Scene
-from doublefeature.model.generative import Parameters, base_of, draw_levels, draw_parameters
-from doublefeature.model.generative import log_joint, log_prior
+from doublefeature.model.generative import (
+    Parameters,
+    base_of,
+    draw_levels,
+    draw_parameters,
+    log_joint,
+    log_prior,
+)
 from tests.correctness.tiny import scene_of
 
 DIRECT, TABLE = 10**9, 1
@@ -30,10 +36,12 @@ class Case:
 
     def density(self, parameters: Parameters) -> float:
         """Log joint density of an unordered set of features."""
-        return log_joint(parameters, self.priors, *self.observed, self.n_levels) + lgamma(parameters.n_features + 1)
+        joint = log_joint(parameters, self.priors, *self.observed, self.n_levels)
+        return joint + lgamma(parameters.n_features + 1)
 
     def likelihood(self, parameters: Parameters) -> float:
-        return log_joint(parameters, self.priors, *self.observed, self.n_levels) - log_prior(parameters, self.priors)
+        joint = log_joint(parameters, self.priors, *self.observed, self.n_levels)
+        return joint - log_prior(parameters, self.priors)
 
     def gain(self, users: np.ndarray, items: np.ndarray, effect: float) -> float:
         """Log likelihood gained by one more feature."""

@@ -1,7 +1,7 @@
 """Blocks with a known conditional against the reference density or against dense linear algebra.
 
-Normal and gamma draws are replayed: with the random number a kernel used at hand, its draw has to be mean plus
-spread times that number, exactly.
+Normal and gamma draws are replayed: with the random number a kernel used at hand, its draw has to be mean
+plus spread times that number, exactly.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def effects(case: Case) -> Pairs:
 
 
 def _dense(case: Case, scene: Scene, of_users: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Precision and linear term of the effects with one side's offsets eliminated from the dense joint normal."""
+    """Precision and linear term of the effects, one side's offsets eliminated from the dense joint normal."""
     p = case.parameters
     users, items, _ = case.observed
     own, other = (users, p.item_offset[items]) if of_users else (items, p.user_offset[users])

@@ -42,7 +42,11 @@ FUNCTIONALS = ("P(K=0)", "P(K=1)", "P(K=2)", "P(K=3)", "P(K=4)", "P(K=5)", "E K"
 
 @kernel
 def sum_over_multisets(
-    intensity: np.ndarray, touches: np.ndarray, sign: np.ndarray, likelihood: np.ndarray, predictive: np.ndarray
+    intensity: np.ndarray,
+    touches: np.ndarray,
+    sign: np.ndarray,
+    likelihood: np.ndarray,
+    predictive: np.ndarray,
 ) -> np.ndarray:
     """Sum weights × functionals over all multisets, depth first, kinds in non-decreasing order."""
     out = np.zeros(15)
@@ -180,9 +184,7 @@ def right_chain(scene: Scene, chosen: tuple[bool, bool, bool, bool], n_sweeps: i
 
 def tiny_scene(seed: int) -> Scene:
     """Return the scene of the enumerated model, without features."""
-    priors = Priors(
-        mass=MASS, item_rate=RATE, item_offsets=False, noise_scale=NOISE, effect_values=tuple(EFFECTS)
-    )
+    priors = Priors(mass=MASS, item_rate=RATE, item_offsets=False, noise_scale=NOISE, effect_values=tuple(EFFECTS))
     users, items, levels = (np.array(column) for column in zip(*OBSERVED, strict=True))
     data = ratings_of(users, items, levels, USERS, ITEMS, LEVELS).arrays
     start = empty_state(priors, USERS, ITEMS, LEVELS)

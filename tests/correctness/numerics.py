@@ -61,9 +61,7 @@ def interval_points(n_points: int, seed: int = 9) -> tuple[np.ndarray, np.ndarra
     border = rng.uniform(0.5e-3, 2e-3, n_points) / (1.0 + np.abs(far))
     end = np.where(rng.random(n_points) < 0.5, near, far)
     side = rng.random(n_points) < 0.5
-    low = np.choose(
-        kind, [ends.min(0), far, near, -np.inf, end, -sizes[0], far, np.where(side, 0.0, -sizes[0])]
-    )
+    low = np.choose(kind, [ends.min(0), far, near, -np.inf, end, -sizes[0], far, np.where(side, 0.0, -sizes[0])])
     high = np.choose(
         kind,
         [ends.max(0), far + sizes[0], near + sizes[0], end, np.inf, sizes[1], far + border,

@@ -1,7 +1,7 @@
 """Every ratio the kernels use against differences of the log joint density computed from scratch.
 
-Checks are generators of pairs (what the kernel uses, what the reference says). Features carry no order here, so
-the reference adds log K! to the density of memberships with columns in random order.
+Checks are generators of pairs (what the kernel uses, what the reference says). Features carry no order here,
+so the reference adds log K! to the density of memberships with columns in random order.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def item_flips(case: Case) -> Pairs:
 
 
 def _density_with_rate(case: Case, p: Parameters, k: int, logit: float, rank: np.ndarray) -> float:
-    """The density with feature k's rate π instantiated given its first owner: λ π⁻¹ (1 − π)^before π ∏ Bern."""
+    """The density with feature k's rate π given its first owner: λ π⁻¹ (1 − π)^before π ∏ Bern."""
     owners = p.user_members[:, k]
     m, n = int(owners.sum()), owners.size
     first = rank[owners].min()
@@ -153,7 +153,7 @@ def _private_proposal(case: Case, user: int, effect: float, rate: float) -> floa
     return float(logs[int((effect + _REACH * sd) / width)] - log(width))
 
 
-def births(case: Case, dealt_to: int = 0) -> Pairs:
+def births(case: Case, among_items: bool = False) -> Pairs:
     """Private features: intensity × likelihood summed over all sets of items, over the proposal density."""
     p, rng = case.parameters, case.rng
     n_users, n_items = case.sizes
@@ -168,7 +168,7 @@ def births(case: Case, dealt_to: int = 0) -> Pairs:
     if case.priors.item_rate_by_feature:
         inside = case.priors.item_rate_weight * case.priors.item_rate
         total -= log_beta_density(log_odds(rate), inside, case.priors.item_rate_weight - inside)
-    total += log(n_users / (dealt_to or n_users))
+    total += log(n_users / n_items) if among_items else 0.0
     weight, proposal = judge_birth(case.scene, user, effect, rate)
     yield proposal, _private_proposal(case, user, effect, rate)
     yield weight, total - _private_proposal(case, user, effect, rate)
@@ -230,10 +230,13 @@ def whole_features(case: Case) -> Pairs:
 
 def _complemented(p: Parameters, own: str, k: int, sign: float) -> Parameters:
     """Members and non-members of k on one side exchanged, the other side's offsets taking up the effect."""
-    other, offset = ("item_members", "item_offset") if own == "user_members" else ("user_members", "user_offset")
+    other, offset = "user_members", "user_offset"
+    if own == "user_members":
+        other, offset = "item_members", "item_offset"
     chosen = np.arange(p.n_features) == k
     moved = getattr(p, offset) + sign * p.effect[k] * getattr(p, other)[:, k]
-    return replace(p, effect=np.where(chosen, -p.effect, p.effect), **{own: getattr(p, own) ^ chosen, offset: moved})
+    effect = np.where(chosen, -p.effect, p.effect)
+    return replace(p, effect=effect, **{own: getattr(p, own) ^ chosen, offset: moved})
 
 
 def complements(case: Case, sign: float = 1.0) -> Pairs:

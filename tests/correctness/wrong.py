@@ -25,7 +25,7 @@ from tests.correctness.enumeration import BATCHES, FUNCTIONALS, ITEMS, USERS, ex
 from tests.correctness.geweke import at_sweep
 from tests.correctness.tiny import batch_z
 
-(ITEMS_FOR_USERS, PRIOR_CANCELS, HALF_RATE, FROM_ZERO, LAST_ONLY, EMPTIES_DROPPED, APPENDED) = range(7)
+(ITEMS_FOR_USERS, PRIOR_CANCELS, HALF_RATE, FROM_ZERO, LAST_ONLY, EMPTIES_DROPPED, APPENDED, CONTROL) = range(8)
 WRONG = {
     "Pois(λ/n) births": ITEMS_FOR_USERS,
     "missing (1 − m/m)": PRIOR_CANCELS,
@@ -35,6 +35,7 @@ WRONG = {
     "π with empties dropped": EMPTIES_DROPPED,
     "births at the end of the scan": APPENDED,
 }
+CONTROL_NAME = "the same scan in random order"
 _PLACE = 220
 
 
@@ -103,6 +104,8 @@ def _aged_scan(scene: Scene, age: np.ndarray, users: bool) -> None:
     """Scan one side with features in the order of their age."""
     slots = active_slots(scene.state.active)
     order = slots[np.argsort(age[slots])]
+    if age[age.size - 1] == -2:
+        order = scan_order(scene.state.active, scene.key, tick(scene.sweep, _PLACE, 3 + users))
     n_rows = USERS if users else ITEMS
     counts = count_members(scene.state.user_words)
     odds = np.zeros(age.size)
@@ -129,7 +132,7 @@ def _update_ages(scene: Scene, age: np.ndarray, clock: int) -> int:
     """Forget the age of features that are gone; new ones come after all others."""
     for slot in range(age.size):
         if scene.state.active[slot] == 0:
-            age[slot] = -1
+            age[slot] = min(age[slot], -1)
         elif age[slot] < 0:
             age[slot] = clock
             clock += 1
@@ -144,19 +147,21 @@ def wrong_chain(scene: Scene, defect: int, n_sweeps: int, out: np.ndarray) -> No
     rate = scene.state.hyper[RATE]
     age = np.full(scene.state.active.size, -1)
     clock = 0
+    if defect == CONTROL:
+        age[age.size - 1] = -2
     for t in range(per_batch * out.shape[0]):
         scene = at_sweep(scene, t)
         if defect == PRIOR_CANCELS:
             _literal_users(scene)
         elif defect == EMPTIES_DROPPED:
             _all_users_free(scene)
-        elif defect == APPENDED:
+        elif defect >= APPENDED:
             _aged_scan(scene, age, True)
         else:
             update_users_serial(scene)
         scene.state.hyper[MASS] = mass * USERS / ITEMS if defect == ITEMS_FOR_USERS else mass
         scene.state.hyper[RATE] = 0.5 if defect == HALF_RATE else rate
-        if defect == APPENDED:
+        if defect >= APPENDED:
             for _ in range(2):
                 scene = with_state(scene, update_collapsed_singletons(scene, 1.0))
                 clock = _update_ages(scene, age, clock)
@@ -170,7 +175,7 @@ def wrong_chain(scene: Scene, defect: int, n_sweeps: int, out: np.ndarray) -> No
             scene.state.item_rate[slot] = rate
         if defect == FROM_ZERO:
             _items_from_zero(scene)
-        elif defect == APPENDED:
+        elif defect >= APPENDED:
             _aged_scan(scene, age, False)
         else:
             update_items(scene)
@@ -181,5 +186,5 @@ def wrong_chain(scene: Scene, defect: int, n_sweeps: int, out: np.ndarray) -> No
 def wrong_z(name: str, n_sweeps: int, seed: int = 5) -> np.ndarray:
     """Return the z of every functional for a wrong sampler."""
     batches = np.zeros((BATCHES, len(FUNCTIONALS)))
-    wrong_chain(tiny_scene(seed), WRONG[name], n_sweeps, batches)
+    wrong_chain(tiny_scene(seed), CONTROL if name == CONTROL_NAME else WRONG[name], n_sweeps, batches)
     return batch_z(batches, exact())

@@ -1,4 +1,4 @@
-"""Every ratio a kernel uses equals a difference of the reference density; wrong formulas are seen to differ."""
+"""Every ratio a kernel uses equals a difference of log densities; wrong formulas are seen to differ."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_hyperparameters_have_their_conjugate_conditionals():
     [
         partial(user_flips, prior=lambda others, n_users: log(others) - log(n_users)),
         partial(user_flips, prior=lambda others, n_users: log(others) - log(n_users + 1 - others)),
-        partial(births, dealt_to=20),
+        partial(births, among_items=True),
         partial(complements, sign=-1.0),
         partial(noise, jacobian=0.0),
     ],
-    ids=["odds m/n", "odds m/(n+1−m)", "births dealt to items", "complement's sign", "τ without Jacobian"],
+    ids=["odds m/n", "odds m/(n+1−m)", "births λ/n", "complement's sign", "τ without Jacobian"],
 )
 def test_wrong_formula_is_rejected(wrong):
     assert worst_error(wrong, 10, seed=4) > 1e-3

@@ -198,9 +198,7 @@ class TestGamma:
         draws = drawn(fill_log_gamma, shape)
         assert uniform_p(special.gammainc(shape, np.exp(draws))) > LOWEST_P
 
-    @pytest.mark.parametrize(
-        ("shape", "rate"), [(0.05, 3.0), (0.7, 1e-3), (1.0, 1.0), (5.0, 0.5), (1e5, 1e4)]
-    )
+    @pytest.mark.parametrize(("shape", "rate"), [(0.05, 3.0), (0.7, 1e-3), (1.0, 1.0), (5.0, 0.5), (1e5, 1e4)])
     def test_gamma(self, shape, rate):
         draws = drawn(fill_gamma, shape, rate)
         assert uniform_p(special.gammainc(shape, rate * draws)) > LOWEST_P

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtr
 
-from doublefeature.model import ordinal
 from doublefeature.model.ordinal import (
     level_cutpoints,
     level_log_probability,
@@ -43,9 +42,7 @@ class TestLogNormalInterval:
         assert worst_interval_error(80, plain_log_interval) > 1e-6
 
     def test_slightly_wrong_function_is_caught(self):
-        assert (
-            worst_interval_error(80, lambda low, high: log_normal_interval(low, high) * (1 + 2e-12)) > 1e-12
-        )
+        assert worst_interval_error(80, lambda low, high: log_normal_interval(low, high) * (1 + 2e-12)) > 1e-12
 
     def test_whole_line(self):
         assert log_normal_interval(-math.inf, math.inf) == 0.0
@@ -118,9 +115,6 @@ def rounding_bounds(level, score, scale, cutpoints, exact):
     )
 
 
-@pytest.mark.skipif(
-    hasattr(ordinal, "_fill_level_probabilities"), reason="crashes: see tests/test_compiled.py"
-)
 class TestLevelProbabilities:
     @pytest.mark.parametrize("n_levels", [2, 3, 5, 10])
     def test_cutpoints(self, n_levels):
@@ -143,6 +137,4 @@ class TestLevelProbabilities:
         assert table.shape == (2, 3, 4)
         wanted = math.exp(level_log_probability(2, scores[1, 2], scales[1, 2], cutpoints))
         assert table[1, 2, 2] == wanted
-        assert (
-            level_probabilities(scores[0], 0.7, cutpoints) == level_probabilities(scores, 0.7, cutpoints)[0]
-        ).all()
+        assert (level_probabilities(scores[0], 0.7, cutpoints) == level_probabilities(scores, 0.7, cutpoints)[0]).all()

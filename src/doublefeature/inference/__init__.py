@@ -1,0 +1,1 @@
+"""Chains and what they tell."""

@@ -139,7 +139,7 @@ def _news(scene: Scene, place: tuple[int, int, int], log_likelihood: float, left
 
 
 def _usable_threads(wanted: int | None) -> int:
-    most: int = numba.config.NUMBA_NUM_THREADS
+    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
     return min(wanted or os.cpu_count() or 1, most)
 
 

@@ -66,13 +66,13 @@ class LiveProgress:
     def __call__(self, news: Progress) -> None:
         """Move the chain's bar."""
         if news.chain not in self._tasks:
-            self._tasks[news.chain] = self._display.add_task(
-                f"chain {news.chain}", total=news.sweeps, detail=""
-            )
+            self._tasks[news.chain] = self._display.add_task(f"chain {news.chain}", total=news.sweeps, detail="")
         detail = f"K {news.n_features}  log-likelihood {news.log_likelihood:.0f}"
         births = f"births {news.acceptance.get('birth', 0.0):.0%}"
         self._display.update(
-            self._tasks[news.chain], completed=news.sweep, detail=f"{detail}  {births}  {clock(news.seconds_left)} left"
+            self._tasks[news.chain],
+            completed=news.sweep,
+            detail=f"{detail}  {births}  {clock(news.seconds_left)} left",
         )
 
 
@@ -87,6 +87,11 @@ def shown_progress(stream: TextIO | None = None) -> Iterator[ProgressCallback]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Display
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[detail]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[detail]}"),
+    )
     with Display(*columns, console=Console(file=out), transient=True) as display:
         yield LiveProgress(display)

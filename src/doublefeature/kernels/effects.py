@@ -64,9 +64,7 @@ def _log_target(
 
 
 @leaf
-def _mode(
-    scene: Scene, pairs: tuple[NDArray[np.int64], NDArray[np.uint8]], current: float
-) -> tuple[float, float]:
+def _mode(scene: Scene, pairs: tuple[NDArray[np.int64], NDArray[np.uint8]], current: float) -> tuple[float, float]:
     """Return the posterior mode of a feature's effect given the rest, and the spread there."""
     places, scales = pairs
     sd = scene.state.hyper[EFFECT_SD]

@@ -225,15 +225,18 @@ def _offset_flip_threads(
 @kernel
 def update_offset_flips(scene: Scene, share: float) -> None:
     """Flip a random share of the item memberships together with the item's offset."""
-    told = (scan_order(scene.state.active, scene.key, tick(scene.sweep, ORDER, 3)), share, scene.key, tick(scene.sweep, OFFSET_FLIPS, 0))
+    told = (
+        scan_order(scene.state.active, scene.key, tick(scene.sweep, ORDER, 3)),
+        share,
+        scene.key,
+        tick(scene.sweep, OFFSET_FLIPS, 0),
+    )
     counts = np.zeros((chunk_count(scene.items), 2), np.int64)
     if scene.threads > 1:
         _offset_flip_threads(scene.items, scene.state, scene.model, scene.like, scene.scores, told, counts)
     else:
         for chunk in range(counts.shape[0]):
-            done = _offset_flip_chunk(
-                scene.items, scene.state, scene.model, scene.like, scene.scores, told, chunk
-            )
+            done = _offset_flip_chunk(scene.items, scene.state, scene.model, scene.like, scene.scores, told, chunk)
             counts[chunk, 0] = done[0]
             counts[chunk, 1] = done[1]
     for chunk in range(counts.shape[0]):

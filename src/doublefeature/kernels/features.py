@@ -89,25 +89,24 @@ def _visit_effect(scene: Scene, start: Launch, candidate: Candidate, draw: bool,
     return -math.inf
 
 
-@kernel
-def _visit_items(scene: Scene, start: Launch, candidate: Candidate, draw: bool, stream: Stream) -> float:
+@leaf
+def _visit_items(scene: Scene, gains: FloatArray, log_odds: float, visit: Candidate, told: tuple) -> float:
     """Draw the items given the launched users and the effect, or take them; return log prior − log proposal."""
-    gains = row_gains(scene, scene.items, start.users, candidate.effect[0])
+    draw, stream = told
     size = 0
     log_proposal = 0.0
     for item in range(gains.size):
-        log_odds = start.item_log_odds + gains[item]
+        item_log_odds = log_odds + gains[item]
         if draw:
-            candidate.items[item] = bernoulli_logit(stream, log_odds)
-        size += np.int64(candidate.items[item])
-        log_proposal += log_sigmoid(log_odds if candidate.items[item] else -log_odds)
+            visit.items[item] = bernoulli_logit(stream, item_log_odds)
+        size += np.int64(visit.items[item])
+        log_proposal += log_sigmoid(item_log_odds if visit.items[item] else -item_log_odds)
     return item_set_log_prior(size, gains.size, scene.state, scene.model) - log_proposal
 
 
-@kernel
-def _visit_users(scene: Scene, candidate: Candidate, rate_logit: float, draw: bool, stream: Stream) -> float:
+@leaf
+def _visit_users(gains: FloatArray, rate_logit: float, visit: Candidate, draw: bool, stream: Stream) -> float:
     """Draw the users from their exact conditional, or take them; return Σ log C_u (−∞ when nobody is in)."""
-    gains = row_gains(scene, scene.users, candidate.items, candidate.effect[0])
     log_in = log_sigmoid(rate_logit)
     log_out = log_sigmoid(-rate_logit)
     total = 0.0
@@ -117,8 +116,8 @@ def _visit_users(scene: Scene, candidate: Candidate, rate_logit: float, draw: bo
             with_it = log_in + gains[user]
             total += max(with_it, log_out) + math.log1p(math.exp(-abs(with_it - log_out)))
         if draw:
-            candidate.users[user] = bernoulli_logit(stream, rate_logit + gains[user])
-        count += np.int64(candidate.users[user])
+            visit.users[user] = bernoulli_logit(stream, rate_logit + gains[user])
+        count += np.int64(visit.users[user])
     return total if count > 0 else -math.inf
 
 
@@ -146,11 +145,13 @@ def weigh(scene: Scene, candidate: Candidate, draw: bool, step: int) -> float:
     weight -= (launched - 0.5) * log_in + (n_users - launched) * log_sigmoid(-rate_logit)
     weight -= _visit_effect(scene, start, candidate, draw, stream)
     weight += effect_log_prior(candidate.effect[0], scene.state, scene.model)
-    weight += _visit_items(scene, start, candidate, draw, stream)
-    return weight + _visit_users(scene, candidate, rate_logit, draw, stream)
+    gains = row_gains(scene, scene.items, start.users, candidate.effect[0])
+    weight += _visit_items(scene, gains, start.item_log_odds, candidate, (draw, stream))
+    gains = row_gains(scene, scene.users, candidate.items, candidate.effect[0])
+    return weight + _visit_users(gains, rate_logit, candidate, draw, stream)
 
 
-@kernel
+@leaf
 def _open_candidate(state: State, scene: Scene, candidate: Candidate, stream: Stream) -> int:
     """Give a candidate a slot, with an item rate of its own when features have one."""
     rate = state.hyper[RATE]

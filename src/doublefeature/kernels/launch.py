@@ -22,6 +22,7 @@ from doublefeature.kernels.streams import (
     FEATURE_MOVES,
     LAUNCH_ITEMS,
     LAUNCH_USERS,
+    Stream,
     below,
     new_stream,
     seek,
@@ -178,9 +179,7 @@ def newton_step(effect: float, slope: float, curvature: float, sd: float) -> tup
 
 
 @kernel
-def _refine_effect(
-    scene: Scene, users: Mask, items: Mask, effect: float, steps: int
-) -> tuple[float, float]:
+def _refine_effect(scene: Scene, users: Mask, items: Mask, effect: float, steps: int) -> tuple[float, float]:
     sd = scene.state.hyper[EFFECT_SD]
     spread = sd
     for _ in range(steps):
@@ -194,15 +193,27 @@ def _refine_effect(
     return effect, spread
 
 
-@kernel
-def _redraw(mask: Mask, gains: FloatArray, log_odds: float, key: np.uint64, place: np.uint64) -> int:
+@leaf
+def _redraw(mask: Mask, gains: FloatArray, log_odds: float, stream: Stream) -> int:
     """Draw memberships given gains and prior log odds; return how many belong."""
-    stream = new_stream()
     count = 0
     for row in range(mask.size):
-        seek(stream, key, place, row)
         mask[row] = bernoulli_logit(stream, log_odds + gains[row])
         count += np.int64(mask[row])
+    return count
+
+
+@leaf
+def _mark_misjudged(scene: Scene, item: int, sign: float, users: Mask) -> int:
+    """Mark the raters of an item whose score should move in this direction; return how many they are."""
+    items = scene.items
+    count = 0
+    for j in range(items.ptr[item], items.ptr[item + 1]):
+        place = place_of(items, j)
+        user = np.int64(items.other[j])
+        first, _ = slopes(scene.like, scene.state.user_scale[user], items.levels[place], scene.scores[place])
+        users[user] = first * sign > 0.0
+        count += np.int64(users[user])
     return count
 
 
@@ -216,15 +227,7 @@ def _start(scene: Scene, step: int, users: Mask, items: Mask, n_wanted: int) -> 
     seek(stream, scene.key, tick(scene.sweep, FEATURE_MOVES, step), 1)
     seed_item = below(stream, items.size)
     sign = 1.0 if uniform(stream) < 0.5 else -1.0
-    count = 0
-    for j in range(scene.items.ptr[seed_item], scene.items.ptr[seed_item + 1]):
-        place = place_of(scene.items, j)
-        user = np.int64(scene.items.other[j])
-        scale = scene.state.user_scale[user]
-        first, _ = slopes(scene.like, scale, scene.items.levels[place], scene.scores[place])
-        users[user] = first * sign > 0.0
-        count += np.int64(users[user])
-    if count == 0:
+    if _mark_misjudged(scene, seed_item, sign, users) == 0:
         return 0.0
     items[:] = 1
     sums = item_slopes(scene, items, users, 0.0)
@@ -268,6 +271,7 @@ def launch(scene: Scene, step: int) -> Launch:
     effect *= 0.5 * state.hyper[EFFECT_SD]
     n_in = 1
     n_items_in = 1
+    stream = new_stream()
     for r in range(ROUNDS):
         if not found:
             break
@@ -275,9 +279,11 @@ def launch(scene: Scene, step: int) -> Launch:
         n_in = count_marked(users)
         user_log_odds = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
         gains = row_gains(scene, scene.users, items, effect)
-        n_in = _redraw(users, gains, user_log_odds, scene.key, tick(scene.sweep, LAUNCH_USERS, step + r))
+        seek(stream, scene.key, tick(scene.sweep, LAUNCH_USERS, step + r), 0)
+        n_in = _redraw(users, gains, user_log_odds, stream)
         gains = row_gains(scene, scene.items, users, effect)
-        n_items_in = _redraw(items, gains, log_odds, scene.key, tick(scene.sweep, LAUNCH_ITEMS, step + r))
+        seek(stream, scene.key, tick(scene.sweep, LAUNCH_ITEMS, step + r), 0)
+        n_items_in = _redraw(items, gains, log_odds, stream)
         found = n_in > 0 and n_items_in > 0
     if not found:
         return Launch(users, items, 0.0, 1.0, log_odds, False)

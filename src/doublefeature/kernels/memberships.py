@@ -16,7 +16,16 @@ from numba import prange
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
-from doublefeature.kernels.bits import ONE, ZERO, active_slots, count_members, effect_on, has_bit, lowest_bit, transpose_block
+from doublefeature.kernels.bits import (
+    ONE,
+    ZERO,
+    active_slots,
+    count_members,
+    effect_on,
+    has_bit,
+    lowest_bit,
+    transpose_block,
+)
 from doublefeature.kernels.likelihood import Likelihood, log_probability
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
 from doublefeature.kernels.streams import (
@@ -124,9 +133,7 @@ def _mark_touched(side: Side, others: WordArray, row: int, local: Row) -> None:
 
 
 @leaf
-def _after_flip(
-    side: Side, state: State, like: Likelihood, row: int, slot: int, bar: float, local: Row
-) -> float:
+def _after_flip(side: Side, state: State, like: Likelihood, row: int, slot: int, bar: float, local: Row) -> float:
     """Return the touched ratings' log likelihood after a flip, or some value below the bar if it falls below.
 
     Log probabilities are never positive, so the sum can only fall: below the bar, the rest need not be looked up.
@@ -227,15 +234,11 @@ def _flip_chunk(
 @threaded
 def _flip_threads(side: Side, state: State, like: Likelihood, scores: FloatArray, scan: Scan) -> None:
     for chunk in prange(chunk_count(side)):
-        _flip_chunk(
-            side, state, like, scores, scan, chunk_start(side, chunk), chunk_start(side, chunk + 1)
-        )
+        _flip_chunk(side, state, like, scores, scan, chunk_start(side, chunk), chunk_start(side, chunk + 1))
 
 
 @kernel
-def flip_side(
-    side: Side, state: State, like: Likelihood, scores: FloatArray, scan: Scan, threads: int
-) -> None:
+def flip_side(side: Side, state: State, like: Likelihood, scores: FloatArray, scan: Scan, threads: int) -> None:
     """Scan all rows of a side once."""
     if threads > 1:
         _flip_threads(side, state, like, scores, scan)

@@ -63,9 +63,7 @@ def update_noise_slice(scene: Scene) -> None:
 
 
 @leaf
-def _residual_chunk(
-    users: Side, relative: Relative, scores: FloatArray, latent: FloatArray, chunk: int
-) -> float:
+def _residual_chunk(users: Side, relative: Relative, scores: FloatArray, latent: FloatArray, chunk: int) -> float:
     codes, scales = relative
     total = 0.0
     for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):

@@ -43,7 +43,7 @@ def _offset_row(
     offset[row] = drawn
 
 
-@kernel
+@leaf
 def _offset_chunk(
     side: Side,
     user_scale: NDArray[np.uint8],
@@ -53,8 +53,7 @@ def _offset_chunk(
     told: tuple,
     chunk: int,
 ) -> None:
-    offset, mean, sd, key, place = told
-    stream = new_stream()
+    offset, mean, sd, key, place, stream = told
     for row in range(chunk_start(side, chunk), chunk_start(side, chunk + 1)):
         seek(stream, key, place, row)
         _offset_row(side, user_scale, precision, scores, latent, row, (offset, mean, sd, stream))
@@ -67,19 +66,22 @@ def _offset_threads(
     precision: FloatArray,
     scores: FloatArray,
     latent: FloatArray,
-    told: tuple,
+    prior: tuple[FloatArray, FloatArray, float],
+    clock: tuple[np.uint64, np.uint64],
 ) -> None:
     for chunk in prange(chunk_count(side)):
+        told = (prior[0], prior[1], prior[2], clock[0], clock[1], new_stream())
         _offset_chunk(side, user_scale, precision, scores, latent, told, chunk)
 
 
 @kernel
-def _update_offsets(scene: Scene, side: Side, told: tuple) -> None:
+def _update_offsets(scene: Scene, side: Side, prior: tuple, place: np.uint64) -> None:
     scale = scene.state.user_scale
     precision = scene.like.precision
     if scene.threads > 1:
-        _offset_threads(side, scale, precision, scene.scores, scene.latent, told)
+        _offset_threads(side, scale, precision, scene.scores, scene.latent, prior, (scene.key, place))
     else:
+        told = (prior[0], prior[1], prior[2], scene.key, place, new_stream())
         for chunk in range(chunk_count(side)):
             _offset_chunk(side, scale, precision, scene.scores, scene.latent, told, chunk)
 
@@ -87,16 +89,12 @@ def _update_offsets(scene: Scene, side: Side, told: tuple) -> None:
 @kernel
 def update_item_offsets(scene: Scene) -> None:
     """Draw item offsets given the latent scores and everything else; the scores follow."""
-    sd = scene.state.hyper[ITEM_SD]
-    place = tick(scene.sweep, OFFSETS, 0)
-    told = (scene.state.item_offset, scene.model.item_offset_mean, sd, scene.key, place)
-    _update_offsets(scene, scene.items, told)
+    prior = (scene.state.item_offset, scene.model.item_offset_mean, scene.state.hyper[ITEM_SD])
+    _update_offsets(scene, scene.items, prior, tick(scene.sweep, OFFSETS, 0))
 
 
 @kernel
 def update_user_offsets(scene: Scene) -> None:
     """Draw user offsets given the latent scores and everything else; the scores follow."""
-    sd = scene.state.hyper[USER_SD]
-    place = tick(scene.sweep, OFFSETS, 1)
-    told = (scene.state.user_offset, scene.model.user_offset_mean, sd, scene.key, place)
-    _update_offsets(scene, scene.users, told)
+    prior = (scene.state.user_offset, scene.model.user_offset_mean, scene.state.hyper[USER_SD])
+    _update_offsets(scene, scene.users, prior, tick(scene.sweep, OFFSETS, 1))

@@ -157,4 +157,3 @@ def longest_row(side: Side, low: int, high: int) -> int:
     for row in range(low, high):
         longest = max(longest, side.ptr[row + 1] - side.ptr[row])
     return longest
-

@@ -51,9 +51,7 @@ def rebuild_scores(users: Side, state: State, model: Model, scores: FloatArray, 
 
 
 @leaf
-def _sum_chunk(
-    users: Side, user_scale: NDArray[np.uint8], like: Likelihood, scores: FloatArray, chunk: int
-) -> float:
+def _sum_chunk(users: Side, user_scale: NDArray[np.uint8], like: Likelihood, scores: FloatArray, chunk: int) -> float:
     total = 0.0
     for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
         scale = user_scale[user]

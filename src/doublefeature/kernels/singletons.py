@@ -73,10 +73,10 @@ def private_words(state: State) -> NDArray[np.uint64]:
 
 @leaf
 def _has_private(words: NDArray[np.uint64], private: NDArray[np.uint64], user: int) -> bool:
+    found = ZERO
     for w in range(private.size):
-        if words[user, w] & private[w] != ZERO:
-            return True
-    return False
+        found |= words[user, w] & private[w]
+    return found != ZERO
 
 
 @kernel
@@ -116,8 +116,9 @@ def update_prior_singletons(scene: Scene) -> State:
     for _ in range(poisson(stream, scene.state.hyper[MASS])):
         dealt[below(stream, n_users)] += 1
     private = private_words(scene.state)
+    words = scene.state.user_words
     for user in range(n_users):
-        if dealt[user] > 0 or _has_private(scene.state.user_words, private, user):
+        if dealt[user] > 0 or _has_private(words, private, user):
             old = private_slots(scene.state, private, user)
             seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 1), user)
             scene = with_state(scene, _renew(scene, user, old, dealt[user], stream))

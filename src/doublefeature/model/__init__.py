@@ -1,0 +1,1 @@
+"""State, ordinal likelihood, and the model forwards."""

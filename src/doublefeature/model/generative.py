@@ -13,7 +13,7 @@ Nothing here is used by the sampler. Tests hold the sampler against it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import lgamma, log
+from math import lgamma, log, log1p
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,9 @@ def draw_parameters(priors: Priors, n_users: int, n_items: int, rng: np.random.G
         noise = float((priors.noise_rate / rng.gamma(priors.noise_shape)) ** 0.5)
     user_members = draw_buffet(mass, n_users, rng)
     n_features = user_members.shape[1]
-    rates = rng.beta(inside, outside, n_features) if priors.item_rate_by_feature else np.full(n_features, rate)
+    rates: FloatArray = np.full(n_features, rate)
+    if priors.item_rate_by_feature:
+        rates = np.asarray(rng.beta(inside, outside, n_features))
     if priors.effect_values:
         effect = rng.choice(np.array(priors.effect_values), n_features)
     else:
@@ -180,7 +182,11 @@ def log_prior(parameters: Parameters, priors: Priors) -> float:
         total += priors.mass_shape * log(rate) - lgamma(priors.mass_shape)
     if "item_rate" in priors.learn:
         total += _beta_log_density(p.rate, inside, outside)
-    for name, value in (("effect_sd", p.effect_sd), ("item_offset_sd", p.item_sd), ("user_offset_sd", p.user_sd)):
+    for name, value in (
+        ("effect_sd", p.effect_sd),
+        ("item_offset_sd", p.item_sd),
+        ("user_offset_sd", p.user_sd),
+    ):
         if name in priors.learn:
             scale = (priors.sd_shape - 1.0) * getattr(priors, name) ** 2
             total += _inverse_gamma_log_density(value**2, priors.sd_shape, scale)
@@ -195,7 +201,7 @@ def buffet_log_probability(user_members: BoolMatrix, mass: float) -> float:
         if count == 0:
             return -np.inf
         total += lgamma(count) + lgamma(n_users - count + 1) - lgamma(n_users + 1)
-    return total
+    return float(total)
 
 
 def _normal_log_density(values: FloatArray, sd: float) -> float:
@@ -208,7 +214,7 @@ def _inverse_gamma_log_density(value: float, shape: float, scale: float) -> floa
 
 def _beta_log_density(value: float, inside: float, outside: float) -> float:
     constant = lgamma(inside + outside) - lgamma(inside) - lgamma(outside)
-    return constant + (inside - 1.0) * log(value) + (outside - 1.0) * float(np.log1p(-value))
+    return constant + (inside - 1.0) * log(value) + (outside - 1.0) * log1p(-value)
 
 
 def parameters_of(state: State) -> Parameters:

@@ -81,9 +81,7 @@ def _density_over(x: float, log_probability: float) -> float:
 
 
 @leaf
-def level_log_slopes(
-    level: int, score: float, scale: float, cutpoints: FloatArray
-) -> tuple[float, float, float]:
+def level_log_slopes(level: int, score: float, scale: float, cutpoints: FloatArray) -> tuple[float, float, float]:
     """Return the log probability of one level with its first and second derivative in the score."""
     low = (cutpoints[level] - score) / scale
     high = (cutpoints[level + 1] - score) / scale
@@ -112,9 +110,7 @@ def level_probabilities(scores: FloatArray, scale: FloatArray | float, cutpoints
 
 
 @leaf
-def fill_level_probabilities(
-    scores: FloatArray, scales: FloatArray, cutpoints: FloatArray, out: FloatArray
-) -> None:
+def fill_level_probabilities(scores: FloatArray, scales: FloatArray, cutpoints: FloatArray, out: FloatArray) -> None:
     """Fill a (scores, levels) table of probabilities."""
     for j in range(scores.size):
         for level in range(out.shape[1]):

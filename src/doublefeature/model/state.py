@@ -106,7 +106,14 @@ def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> St
     noise = priors.noise_scale
     if noise is None:
         noise = (priors.noise_rate / (priors.noise_shape - 1.0)) ** 0.5 if priors.noise_shape > 1.0 else 1.0
-    hyper = (noise, priors.mass, priors.item_rate, priors.effect_sd, priors.item_offset_sd, priors.user_offset_sd)
+    hyper = (
+        noise,
+        priors.mass,
+        priors.item_rate,
+        priors.effect_sd,
+        priors.item_offset_sd,
+        priors.user_offset_sd,
+    )
     return State(
         user_words=np.zeros((n_users, 1), np.uint64),
         item_words=np.zeros((n_items, 1), np.uint64),
@@ -124,7 +131,7 @@ def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> St
 
 def copy_state(state: State) -> State:
     """Return a state that shares no memory with this one."""
-    return State(*(np.ascontiguousarray(field).copy() for field in state))
+    return State(*(np.ascontiguousarray(field).copy() for field in state))  # type: ignore[arg-type]
 
 
 def members(words: WordArray, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -184,8 +191,8 @@ def check_state(state: State) -> None:
             raise SettingsError(f"{name} belong to a feature that does not exist")
     if on.size and not members(state.user_words, on).any(axis=0).all():
         raise SettingsError("a feature has no users")
-    for name, values in zip(state._fields, state, strict=True):
-        if name != "cutpoints" and values.dtype == np.float64 and not np.isfinite(values).all():
+    for name in ("effect", "item_effect", "item_rate", "item_offset", "user_offset", "hyper"):
+        if not np.isfinite(getattr(state, name)).all():
             raise SettingsError(f"{name} holds a number that is not finite")
     if not (np.diff(state.cutpoints) > 0).all() or (state.hyper <= 0).any():
         raise SettingsError("cutpoints must rise and scales, mass and rate must be positive")

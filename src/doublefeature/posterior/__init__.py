@@ -1,0 +1,1 @@
+"""Stored draws and what follows from them."""

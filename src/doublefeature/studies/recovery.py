@@ -34,9 +34,7 @@ class Design:
 
     def priors(self) -> Priors:
         """Return the priors the data are drawn from and fitted with: no item offsets, τ² around the truth."""
-        return Priors(
-            mass=self.mass, item_rate=self.density, effect_sd=self.effect_sd, item_offsets=False
-        )
+        return Priors(mass=self.mass, item_rate=self.density, effect_sd=self.effect_sd, item_offsets=False)
 
 
 @dataclass(frozen=True)

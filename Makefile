@@ -1,0 +1,46 @@
+# make demo    simulate, fit, compare with the truth
+# make test    lint, types, layers, tests
+# make proofs  the long proofs: one line per bar (about an hour)
+# make bench   the benchmarks (MovieLens-1M is looked for in DOUBLEFEATURE_DATA or ../shared/data)
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test proofs bench clean
+
+demo: .venv/ready
+	$(BIN)/doublefeature demo
+
+test: .venv/ready-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m "not slow"
+
+proofs: .venv/ready-dev
+	$(BIN)/python -m tests.correctness
+
+bench: .venv/ready-bench
+	$(BIN)/python benchmarks/first_use.py
+	$(BIN)/python benchmarks/sweep.py
+	$(BIN)/python benchmarks/growth.py
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/ready: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/ready-dev: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@ .venv/ready
+
+.venv/ready-bench: .venv/ready-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,22 @@
+import numpy as np
+import pytest
+
+from tests.correctness.enumeration import SETS, enumeration_z
+from tests.correctness.wrong import CONTROL_NAME, WRONG, wrong_z
+
+QUICK = 200_000
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_matches_the_exact_posterior(name):
+    assert np.abs(enumeration_z(name, QUICK)).max() < 4
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_samplers_are_rejected(name):
+    """At a tenth of the sweeps the z of the subtlest defect is about a third of the full tier's."""
+    assert np.abs(wrong_z(name, QUICK)).max() > 4.5
+
+
+def test_a_random_scan_order_passes_where_age_order_fails():
+    assert np.abs(wrong_z(CONTROL_NAME, QUICK)).max() < 4

@@ -1,0 +1,78 @@
+import json
+
+import numpy as np
+import pytest
+
+from doublefeature.config import Moves, Priors, Schedule, check_seed, preset
+from doublefeature.errors import SettingsError
+from doublefeature.model.state import build_model, empty_state
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Priors(mass=0.0), "mass must be above 0"),
+        (lambda: Priors(mass=-1), "mass must be above 0"),
+        (lambda: Priors(mass=float("nan")), "finite"),
+        (lambda: Priors(item_rate=1.0), "strictly between 0 and 1"),
+        (lambda: Priors(effect_sd="2"), "finite number"),
+        (lambda: Priors(user_offsets=1), "True or False"),
+        (lambda: Priors(learn=("tau",)), "cannot learn 'tau'"),
+        (lambda: Priors(learn="mass"), "list of names"),
+        (lambda: Priors(learn=("user_offset_sd",)), "user_offsets=True"),
+        (lambda: Priors(learn=("item_rate",), item_rate_by_feature=True), "not both"),
+        (lambda: Priors(effect_values=(1.0,)), "at least two"),
+        (lambda: Priors.from_dict({"lamda": 3}), "unknown key 'lamda'"),
+        (lambda: Moves(user_scan="both"), "'parallel' or 'serial'"),
+        (lambda: Moves(offset_flips=2.0), "between 0 and 1"),
+        (lambda: Moves(prior_singletons=False, collapsed_singletons=0.0, feature_moves=0), "no move can create"),
+        (lambda: Schedule(sweeps=10, warmup=10), "no draw is left"),
+        (lambda: Schedule(chains=0), "at least 1"),
+        (lambda: Schedule(thin=1.5), "integer"),
+        (lambda: check_seed("7"), "integer"),
+        (lambda: check_seed(1.0), "integer"),
+        (lambda: check_seed(True), "integer"),
+        (lambda: check_seed(-1), "at least 0"),
+        (lambda: check_seed(2**63), "below 2^63"),
+        (lambda: preset("papper"), "unknown preset"),
+    ],
+)
+def test_bad_settings_get_one_line(make, says):
+    with pytest.raises(SettingsError) as caught:
+        make()
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Priors(),
+        Priors(user_offsets=True).with_everything_learnt(),
+        Priors(effect_values=(-1.0, 1.0)),
+        Moves(feature_moves=3),
+        Schedule(threads=2),
+    ],
+)
+def test_settings_survive_json(settings):
+    assert type(settings).from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
+
+
+def test_numpy_integers_are_integers():
+    assert check_seed(np.int64(7)) == 7
+
+
+def test_the_paper_preset_is_the_paper():
+    model = build_model(preset("paper"), 10, 5, 5)
+    state = empty_state(preset("paper"), 10, 5, 5)
+    assert model.base == 2.5
+    assert state.cutpoints.tolist() == [-np.inf, 1, 2, 3, 4, np.inf]
+    assert (model.noise_shape, model.noise_rate) == (5.0, 1.0)
+    assert state.hyper.tolist() == [0.5, 3.0, 0.2, 2.0, 1.0, 0.5]
+    assert not model.user_offsets
+
+
+@pytest.mark.parametrize(("n_levels", "base"), [(2, 1.0), (5, 2.5), (10, 5.0)])
+def test_cutpoints_follow_the_levels(n_levels, base):
+    assert build_model(Priors(), 3, 3, n_levels).base == base
+    assert empty_state(Priors(), 3, 3, n_levels).cutpoints[1:-1].tolist() == list(range(1, n_levels))
