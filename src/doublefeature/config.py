@@ -140,7 +140,7 @@ class Moves(_Settings):
     collapsed_singletons: float = 0.01
     """Share of users whose private features are renewed with the items integrated out (below 1,000 users: all)."""
     settle: int = 10
-    """Sweeps at the start of a chain in which no feature is born, so that offsets and noise find their place."""
+    """Sweeps at the start of a chain with τ held and no private births: shared features come before noise."""
     feature_moves: int | None = None
     """Births, deaths, regrowths, splits and merges of whole features per sweep. None: 1, or 4 below 1,000 users."""
     complements: bool = True

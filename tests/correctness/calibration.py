@@ -1,4 +1,4 @@
-"""Simulation-based calibration: parameters drawn from the prior must rank evenly among draws from their posterior.
+"""Simulation-based calibration: parameters from the prior must rank evenly among draws of their posterior.
 
     python -m tests.correctness.calibration 500          two processes; one line per quantity
     python -m tests.correctness.calibration 100 --wrong  the same fitted with a wrong prior, to be rejected
@@ -12,6 +12,7 @@ import argparse
 import math
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from itertools import pairwise
 
 import numpy as np
@@ -45,6 +46,7 @@ PRIORS = Priors(
 )  # fmt: skip
 WRONG_PRIORS = Priors(**{**PRIORS.to_dict(), "mass": 2.0, "learn": ("item_rate",)})
 """A planted bug: twice the mass, taken for known."""
+PLAN_CHANGES = {}
 MOVES = Moves(settle=0, feature_moves=1, offset_flips=0.1, effect_every=2, noise_slice_every=2)
 
 
@@ -115,7 +117,7 @@ def replicate(
     quantities(right, close_sweep(right), HELD_OUT, truth)
     data = ratings_of(users, items, levels, *SIZES).arrays
     scene = build_scene(data, priors, MOVES, empty_state(priors, *SIZES), (seed, replication))
-    posterior_draws(scene, build_plan(MOVES, SIZES[0]), WARMUP, thin, HELD_OUT, draws)
+    posterior_draws(scene, build_plan(MOVES, SIZES[0])._replace(**PLAN_CHANGES), WARMUP, thin, HELD_OUT, draws)
     return truth, draws
 
 

@@ -185,7 +185,7 @@ def offsets(case: Case) -> Pairs:
     )):  # fmt: skip
         scene = _fresh(case, with_latent=True)
         rest = scene.latent - scene.scores + here[rows]
-        update(scene)
+        update(scene, True)
         drawn = getattr(scene.state, name)
         for row in range(here.size):
             precision = (rows == row).sum() / p.noise**2 + sd**-2

@@ -21,7 +21,6 @@ from tests.correctness.tiny import batch_z, draw_all, pairs, scene_of
 
 BATCHES = 50
 EVERY = Moves(settle=0, effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
-NO_FEATURES = Moves(settle=10**9, noise_slice_every=2)
 SUMMARIES = ("K", "ΣA", "ΣB", "θ", "ρ", "α", "τ", "λ", "p", "σ_θ", "σ_ρ", "σ_α")
 
 compiled_sweep = kernel(sweep_once)
@@ -128,9 +127,10 @@ def one_item_z(n_sweeps: int, seed: int, shape_error: float = 0.0) -> np.ndarray
     levels = np.array([0, 1, 2, 2, 3, 3, 3, 3, 4, 4, 2, 3])
     users, items = np.arange(levels.size), np.zeros(levels.size, int)
     p = draw_parameters(Priors(mass=1e-9, item_offset_sd=0.8), levels.size, 1, np.random.default_rng(seed))
-    scene = scene_of(p, priors, NO_FEATURES, (users, items, levels), 5, (seed, 0))
+    scene = scene_of(p, priors, EVERY, (users, items, levels), 5, (seed, 0))
+    plan = build_plan(EVERY, levels.size)._replace(prior_singletons=False, collapsed_share=0.0, feature_moves=0)
     draws = np.zeros((n_sweeps, len(SUMMARIES)))
-    summary_chain(scene, build_plan(NO_FEATURES, levels.size), 1, draws)
+    summary_chain(scene, plan, 1, draws)
     assert not draws[:, 0].any()
 
     def moments(rho, tau):

@@ -181,6 +181,50 @@ def close_slot(state: State, slot: int) -> None:
 
 
 @leaf
+def _pack_words(words: WordArray, active: NDArray[np.uint8]) -> None:
+    """Move the bits of active slots to slots 0, 1, … in every row, in order."""
+    for row in range(words.shape[0]):
+        target = 0
+        for slot in range(active.size):
+            if active[slot] == 0:
+                continue
+            bit = (words[row, slot >> 6] >> np.uint64(slot & 63)) & ONE
+            words[row, slot >> 6] &= ~(ONE << np.uint64(slot & 63))
+            words[row, target >> 6] |= bit << np.uint64(target & 63)
+            target += 1
+
+
+@leaf
+def pack_slots(state: State) -> None:
+    """Close gaps between features, keeping their order, so that a state has one form only."""
+    count = 0
+    gaps = False
+    for slot in range(state.active.size):
+        if state.active[slot] != 0:
+            gaps = gaps or slot != count
+            count += 1
+    if not gaps:
+        return
+    _pack_words(state.user_words, state.active)
+    _pack_words(state.item_words, state.active)
+    target = 0
+    for slot in range(state.active.size):
+        if state.active[slot] != 0:
+            state.effect[target] = state.effect[slot]
+            state.item_rate[target] = state.item_rate[slot]
+            for item in range(state.item_effect.shape[0]):
+                state.item_effect[item, target] = state.item_effect[item, slot]
+            target += 1
+    for slot in range(state.active.size):
+        state.active[slot] = slot < count
+        if slot >= count:
+            state.effect[slot] = 0.0
+            state.item_rate[slot] = 0.0
+            for item in range(state.item_effect.shape[0]):
+                state.item_effect[item, slot] = 0.0
+
+
+@leaf
 def effect_on(state: State, item: int, slot: int) -> float:
     """Return what a feature adds to the score of a pair inside it: its own effect, or the item's."""
     if state.item_effect.shape[0] == 0:

@@ -169,7 +169,8 @@ def draw_normal(factor: FloatArray, x: FloatArray, scene: Scene) -> None:
 def update_effects_and_offsets(scene: Scene) -> None:
     """Draw all effects jointly with the offsets of one side, then the offsets of the other.
 
-    With offsets on both sides, the users' take the joint draw in every second sweep.
+    With offsets on both sides, the users' take the joint draw in every second sweep. The scores end up rebuilt
+    from the state, so that they do not depend on the path that led to it.
     """
     model = scene.model
     slots = active_slots(scene.state.active)
@@ -181,9 +182,12 @@ def update_effects_and_offsets(scene: Scene) -> None:
         for k in range(slots.size):
             scene.state.effect[slots[k]] = x[k]
     rebuild_scores(scene.users, scene.state, model, scene.scores, scene.threads)
+    both = model.item_offsets and model.user_offsets
     if users_first:
-        update_user_offsets(scene)
+        update_user_offsets(scene, both)
     if model.item_offsets:
-        update_item_offsets(scene)
+        update_item_offsets(scene, both and not users_first)
     if model.user_offsets and not users_first:
-        update_user_offsets(scene)
+        update_user_offsets(scene, False)
+    if model.item_offsets or model.user_offsets:
+        rebuild_scores(scene.users, scene.state, model, scene.scores, scene.threads)

@@ -27,8 +27,8 @@ def _offset_row(
     row: int,
     told: tuple,
 ) -> None:
-    """Draw one row's offset and move the row's scores with it."""
-    offset, mean, sd, stream = told
+    """Draw one row's offset; if asked, move the row's scores with it."""
+    offset, mean, sd, follow, stream = told
     total = 1.0 / (sd * sd)
     pull = mean[row] * total
     for j in range(side.ptr[row], side.ptr[row + 1]):
@@ -38,8 +38,9 @@ def _offset_row(
         total += g
         pull += g * (latent[at] - scores[at] + offset[row])
     drawn = pull / total + normal(stream) / math.sqrt(total)
-    for j in range(side.ptr[row], side.ptr[row + 1]):
-        scores[place_of(side, j)] += drawn - offset[row]
+    if follow:
+        for j in range(side.ptr[row], side.ptr[row + 1]):
+            scores[place_of(side, j)] += drawn - offset[row]
     offset[row] = drawn
 
 
@@ -53,10 +54,10 @@ def _offset_chunk(
     told: tuple,
     chunk: int,
 ) -> None:
-    offset, mean, sd, key, place, stream = told
+    offset, mean, sd, follow, key, place, stream = told
     for row in range(chunk_start(side, chunk), chunk_start(side, chunk + 1)):
         seek(stream, key, place, row)
-        _offset_row(side, user_scale, precision, scores, latent, row, (offset, mean, sd, stream))
+        _offset_row(side, user_scale, precision, scores, latent, row, (offset, mean, sd, follow, stream))
 
 
 @threaded
@@ -66,11 +67,11 @@ def _offset_threads(
     precision: FloatArray,
     scores: FloatArray,
     latent: FloatArray,
-    prior: tuple[FloatArray, FloatArray, float],
+    prior: tuple[FloatArray, FloatArray, float, bool],
     clock: tuple[np.uint64, np.uint64],
 ) -> None:
     for chunk in prange(chunk_count(side)):
-        told = (prior[0], prior[1], prior[2], clock[0], clock[1], new_stream())
+        told = (prior[0], prior[1], prior[2], prior[3], clock[0], clock[1], new_stream())
         _offset_chunk(side, user_scale, precision, scores, latent, told, chunk)
 
 
@@ -81,20 +82,20 @@ def _update_offsets(scene: Scene, side: Side, prior: tuple, place: np.uint64) ->
     if scene.threads > 1:
         _offset_threads(side, scale, precision, scene.scores, scene.latent, prior, (scene.key, place))
     else:
-        told = (prior[0], prior[1], prior[2], scene.key, place, new_stream())
+        told = (prior[0], prior[1], prior[2], prior[3], scene.key, place, new_stream())
         for chunk in range(chunk_count(side)):
             _offset_chunk(side, scale, precision, scene.scores, scene.latent, told, chunk)
 
 
 @kernel
-def update_item_offsets(scene: Scene) -> None:
-    """Draw item offsets given the latent scores and everything else; the scores follow."""
-    prior = (scene.state.item_offset, scene.model.item_offset_mean, scene.state.hyper[ITEM_SD])
+def update_item_offsets(scene: Scene, follow: bool) -> None:
+    """Draw item offsets given the latent scores and everything else; the scores follow if asked."""
+    prior = (scene.state.item_offset, scene.model.item_offset_mean, scene.state.hyper[ITEM_SD], follow)
     _update_offsets(scene, scene.items, prior, tick(scene.sweep, OFFSETS, 0))
 
 
 @kernel
-def update_user_offsets(scene: Scene) -> None:
-    """Draw user offsets given the latent scores and everything else; the scores follow."""
-    prior = (scene.state.user_offset, scene.model.user_offset_mean, scene.state.hyper[USER_SD])
+def update_user_offsets(scene: Scene, follow: bool) -> None:
+    """Draw user offsets given the latent scores and everything else; the scores follow if asked."""
+    prior = (scene.state.user_offset, scene.model.user_offset_mean, scene.state.hyper[USER_SD], follow)
     _update_offsets(scene, scene.users, prior, tick(scene.sweep, OFFSETS, 1))

@@ -13,6 +13,7 @@ import numpy as np
 
 from doublefeature._jit import kernel, leaf
 from doublefeature.config import Moves, Priors
+from doublefeature.kernels.bits import pack_slots
 from doublefeature.kernels.effects import update_effects
 from doublefeature.kernels.exchanges import update_complements, update_offset_flips
 from doublefeature.kernels.features import update_features
@@ -97,7 +98,8 @@ def prepare(scene: Scene) -> None:
 
 @kernel
 def close_sweep(scene: Scene) -> float:
-    """Bring the likelihood up to date and return the log likelihood."""
+    """Bring state and likelihood into the one form a chain can go on from; return the log likelihood."""
+    pack_slots(scene.state)
     refresh(scene.like, scene.state, scene.model)
     return log_likelihood(scene.users, scene.state, scene.like, scene.scores, scene.threads)
 
@@ -117,26 +119,26 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         update_users_serial(scene)
     else:
         update_users_parallel(scene)
-    births = scene.sweep >= plan.settle
-    if births and plan.prior_singletons:
+    settled = scene.sweep >= plan.settle
+    if settled and plan.prior_singletons:
         scene = with_state(scene, update_prior_singletons(scene))
-    if births and plan.collapsed_share > 0.0:
+    if settled and plan.collapsed_share > 0.0:
         scene = with_state(scene, update_collapsed_singletons(scene, plan.collapsed_share))
     update_items(scene)
     if plan.offset_flips > 0.0 and scene.model.item_offsets:
         update_offset_flips(scene, plan.offset_flips)
-    for attempt in range(plan.feature_moves if births else 0):
+    for attempt in range(plan.feature_moves):
         scene = with_state(scene, update_features(scene, attempt))
     if plan.complements:
         update_complements(scene)
     if is_due(scene.sweep, plan.effect_every) or scene.model.effect_values.size > 0:
         update_effects(scene)
     slice_noise = is_due(scene.sweep, plan.noise_slice_every)
-    if scene.model.learn_noise and slice_noise:
+    if settled and scene.model.learn_noise and slice_noise:
         update_noise_slice(scene)
     update_latent(scene)
     update_effects_and_offsets(scene)
-    if scene.model.learn_noise and not slice_noise:
+    if settled and scene.model.learn_noise and not slice_noise:
         update_noise_given_latent(scene)
     update_hyper(scene)
     return scene.state, close_sweep(scene)
