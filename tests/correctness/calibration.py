@@ -122,7 +122,9 @@ def replicate(
     return truth, draws
 
 
-def ranks_with_scores(n_replications: int, seed: int, first: int = 0, wrong_prior: bool = False) -> np.ndarray:
+def ranks_with_scores(
+    n_replications: int, seed: int, first: int = 0, wrong_prior: bool = False, thin: int = THIN
+) -> np.ndarray:
     """Return ranks (replications, 16): the quantities, then the scores of the three held-out cells."""
     priors = WRONG_PRIORS if wrong_prior else PRIORS
     out = np.zeros((n_replications, len(QUANTITIES) + 3), np.int64)
@@ -170,7 +172,8 @@ def calibration(
     ranks_with_scores(1, seed)  # fills the cache of compiled code, so that the processes need not
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         jobs = [
-            pool.submit(ranks_with_scores, end - start, seed, start, wrong_prior, thin) for start, end in pairwise(starts)
+            pool.submit(ranks_with_scores, end - start, seed, start, wrong_prior, thin)
+            for start, end in pairwise(starts)
         ]
         found = np.concatenate([job.result() for job in jobs])
     return {**p_values(found), "coverage": coverage(found)}

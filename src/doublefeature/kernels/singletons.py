@@ -173,7 +173,7 @@ def collapsed_gain(scene: Scene, user: int, effect: float, rate: float) -> float
         gain = log_probability(scene.like, scale, level, scene.scores[j] + effect)
         gain -= log_probability(scene.like, scale, level, scene.scores[j])
         if gain > 200.0:
-            total += gain + math.log(rate)
+            total += gain + math.log(rate) + math.log1p((1.0 - rate) / rate * math.exp(-gain))
             continue
         product *= 1.0 - rate + rate * math.exp(gain)
         if not 1e-200 < product < 1e100:
