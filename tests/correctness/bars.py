@@ -28,9 +28,9 @@ def _enumeration(name: str, effort: float) -> Outcome:
 
 def _wrong(name: str, effort: float) -> Outcome:
     from tests.correctness.enumeration import FUNCTIONALS
-    from tests.correctness.wrong import CONTROL_NAME, wrong_z
+    from tests.correctness.wrong import CONTROL_NAME, SUBTLE, wrong_z
 
-    z = wrong_z(name, int(2e6 * effort))
+    z = wrong_z(name, int((6e6 if name == SUBTLE else 2e6) * effort))
     if name == CONTROL_NAME:
         return f"C2 control, {name}", _worst(z, FUNCTIONALS, "< 4"), bool(np.abs(z).max() < 4)
     return f"C2 must fail, {name}", _worst(z, FUNCTIONALS, "> 8"), bool(np.abs(z).max() > 8)

@@ -35,6 +35,8 @@ WRONG = {
     "π with empties dropped": EMPTIES_DROPPED,
     "births at the end of the scan": APPENDED,
 }
+SUBTLE = "births at the end of the scan"
+"""Needs some five million sweeps to stand out."""
 CONTROL_NAME = "the same scan in random order"
 _PLACE = 220
 
@@ -162,8 +164,9 @@ def wrong_chain(scene: Scene, defect: int, n_sweeps: int, out: np.ndarray) -> No
         scene.state.hyper[MASS] = mass * USERS / ITEMS if defect == ITEMS_FOR_USERS else mass
         scene.state.hyper[RATE] = 0.5 if defect == HALF_RATE else rate
         if defect >= APPENDED:
-            for _ in range(2):
-                scene = with_state(scene, update_collapsed_singletons(scene, 1.0))
+            for more in range(3):
+                at = at_sweep(scene, 3 * t + more)
+                scene = with_state(scene, update_collapsed_singletons(at, 1.0))
                 clock = _update_ages(scene, age, clock)
         elif defect == LAST_ONLY:
             scene = with_state(scene, _last_singleton(scene))
