@@ -147,11 +147,11 @@ def wrong_complements(scene: Scene) -> None:
 
 
 @kernel
-def without_noise_term(scene: Scene) -> Scene:
-    """The scene with the term −b exp(−2x) of log τ's density dropped."""
+def without_jacobian(scene: Scene) -> Scene:
+    """The scene in which log τ has the density of τ² without the Jacobian 2x: as if the shape were one larger."""
     m = scene.model
     model = Model(
-        m.base, m.noise_shape, 0.0, m.learn_noise, m.learn_mass, m.mass_shape, m.mass_rate, m.learn_rate,
+        m.base, m.noise_shape + 1.0, m.noise_rate, m.learn_noise, m.learn_mass, m.mass_shape, m.mass_rate, m.learn_rate,
         m.rate_by_feature, m.rate_in, m.rate_out, m.learn_effect_sd, m.learn_item_sd, m.learn_user_sd,
         m.sd_shape, m.effect_sd_rate, m.item_sd_rate, m.user_sd_rate, m.item_offsets, m.user_offsets, m.scales,
         m.effect_values, m.item_offset_mean, m.user_offset_mean,
@@ -174,7 +174,7 @@ def mutant_chain(scene: Scene, mutation: int, n_sweeps: int, out: np.ndarray) ->
         if mutation == COMPLEMENT_SIGN:
             wrong_complements(scene)
         if mutation == NO_JACOBIAN:
-            update_noise_slice(without_noise_term(scene))
+            update_noise_slice(without_jacobian(scene))
         else:
             update_noise_slice(scene)
         if mutation != STALE_LATENT or t == 0:

@@ -20,6 +20,7 @@ FloatArray = NDArray[np.float64]
 Relative = tuple[NDArray[np.uint8], FloatArray]
 
 _MOST_STEPS = 50
+_MOST_SHRINKS = 200
 
 
 @kernel
@@ -36,7 +37,10 @@ def noise_log_target(scene: Scene, log_noise: float) -> float:
 
 @kernel
 def update_noise_slice(scene: Scene) -> None:
-    """Update τ by a slice on its logarithm, stepping out and shrinking (Neal, 2003)."""
+    """Update τ by a slice on its logarithm, stepping out and shrinking (Neal, 2003).
+
+    The interval shrinks towards where τ is; after so many shrinks it holds no other number, and τ stays.
+    """
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, NOISE_SCALE, 0), 0)
     width = 1.5 / math.sqrt(10.0 + 0.5 * scene.scores.size)
@@ -52,7 +56,7 @@ def update_noise_slice(scene: Scene) -> None:
     while right > 0 and noise_log_target(scene, high) > bar:
         high += width
         right -= 1
-    while True:
+    for _ in range(_MOST_SHRINKS):
         there = low + (high - low) * uniform(stream)
         if noise_log_target(scene, there) > bar:
             return
@@ -60,6 +64,7 @@ def update_noise_slice(scene: Scene) -> None:
             low = there
         else:
             high = there
+    noise_log_target(scene, here)
 
 
 @leaf
