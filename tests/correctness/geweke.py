@@ -231,7 +231,7 @@ ENGINES = (
     Engine("a rate per feature", _BY_FEATURE, _ALL),
     Engine("listed effects", _LISTED, _ALL),
     Engine("everything, table", _ALPHA.with_everything_learnt(), Moves(**{**_ALL.to_dict(), "table_from": 1}), cost=40),
-    Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2),
+    Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2, cost=20),
 )
 
 
