@@ -149,7 +149,7 @@ class TestTruncatedNormal:
     @pytest.mark.parametrize("case", range(len(CASES)), ids=[f"{low}..{high}" for low, high in CASES])
     def test_law(self, case):
         low, high = CASES[case]
-        draws = drawn(fill_truncated, case, low, high)
+        draws = drawn(fill_truncated, case, low, high, n_draws=10 * N_DRAWS)
         assert draws.min() >= low
         assert draws.max() <= high
         assert uniform_p(truncated_cdf(draws, low, high)) > 1e-3
