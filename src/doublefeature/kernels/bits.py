@@ -29,16 +29,6 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), codegen
 
 
-@intrinsic
-def count_bits(typing_context: Any, word: Any) -> Any:
-    """Return the number of set bits of a word."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
-
-    return types.uint64(types.uint64), codegen
-
-
 @leaf
 def has_bit(words: WordArray, row: int, slot: int) -> bool:
     """Whether a row belongs to the feature in a slot."""
