@@ -85,7 +85,7 @@ def _cache_folder(source: Path) -> Path | None:
     return base / f"{source.stem}-{digest.hexdigest()[:16]}"
 
 
-def _compile(function: F, parallel: bool = False, counted: bool = True) -> F:
+def _compile(function: F, parallel: bool = False, counted: bool = True, inlined: bool = False) -> F:
     folder = _cache_folder(Path(function.__code__.co_filename))
     previous = config.CACHE_DIR
     try:
@@ -96,6 +96,7 @@ def _compile(function: F, parallel: bool = False, counted: bool = True) -> F:
             error_model="numpy",
             parallel=parallel,
             _nrt=counted,
+            forceinline=inlined,
             cache=folder is not None,
             no_cfunc_wrapper=True,
             no_cpython_wrapper=function.__name__.startswith("_"),
@@ -120,6 +121,11 @@ def leaf(function: F) -> F:
     The function must not create arrays, nor return arrays or tuples of them.
     """
     return _compile(function, counted=False)
+
+
+def inlined(function: F) -> F:
+    """Compile as a leaf whose body is copied into its callers: for the few lines that hot loops turn around."""
+    return _compile(function, counted=False, inlined=True)
 
 
 def threaded(function: F) -> F:

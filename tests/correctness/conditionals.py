@@ -15,7 +15,7 @@ from math import log
 import numpy as np
 
 from doublefeature._jit import kernel
-from doublefeature.kernels.effects import _log_target, _pairs_of
+from doublefeature.kernels.effects import effect_log_target, pairs_of
 from doublefeature.kernels.exchanges import offset_flip
 from doublefeature.kernels.gaussian import draw_normal, effect_normal, factorise
 from doublefeature.kernels.hyper import update_hyper
@@ -23,6 +23,7 @@ from doublefeature.kernels.memberships import load_row, new_row
 from doublefeature.kernels.noise import noise_log_target, update_noise_given_latent
 from doublefeature.kernels.offsets import update_item_offsets, update_user_offsets
 from doublefeature.kernels.scene import Scene, longest_row
+from doublefeature.kernels.scores import add_offsets, rebuild_effects
 from doublefeature.kernels.streams import GAUSSIAN, NOISE_SCALE, OFFSETS, new_stream, seek, tick
 from doublefeature.kernels.sweep import prepare
 from doublefeature.kernels.variates import log_gamma_draw, normal
@@ -44,7 +45,7 @@ def judge_offset_flip(scene: Scene, item: int, slot: int) -> tuple[float, float]
 
 @kernel
 def effect_target(scene: Scene, slot: int, effect: float) -> float:
-    return _log_target(scene, _pairs_of(scene, slot), scene.state.effect[slot], effect)
+    return effect_log_target(scene, pairs_of(scene, slot), effect)
 
 
 @kernel
@@ -185,7 +186,9 @@ def offsets(case: Case) -> Pairs:
     )):  # fmt: skip
         scene = _fresh(case, with_latent=True)
         rest = scene.latent - scene.scores + here[rows]
-        update(scene, True)
+        rebuild_effects(scene)
+        update(scene)
+        add_offsets(scene)
         drawn = getattr(scene.state, name)
         for row in range(here.size):
             precision = (rows == row).sum() / p.noise**2 + sd**-2

@@ -18,7 +18,7 @@ from doublefeature._jit import kernel
 from doublefeature.kernels.exchanges import complement, item_complement_log_ratio, user_complement_log_ratio
 from doublefeature.kernels.features import Candidate, weigh
 from doublefeature.kernels.launch import launch
-from doublefeature.kernels.memberships import _mark_touched, flip_log_odds, load_row, new_row
+from doublefeature.kernels.memberships import flip_log_odds, load_row, mark_touched, new_row
 from doublefeature.kernels.scene import Scene, longest_row
 from doublefeature.kernels.scores import rebuild_scores
 from doublefeature.kernels.singletons import (
@@ -54,7 +54,7 @@ def flip_gain(scene: Scene, of_users: bool, row: int, slot: int) -> float:
     others = scene.state.item_words if of_users else scene.state.user_words
     local = new_row(longest_row(side, row, row + 1), others.shape[1])
     load_row(side, scene.state, scene.like, scene.scores, row, local)
-    _mark_touched(side, others, row, local)
+    mark_touched(side, others, row, local.touched, local.scratch)
     return flip_log_odds(side, scene.state, scene.like, row, slot, local)
 
 
@@ -256,7 +256,7 @@ def complements(case: Case, sign: float = 1.0) -> Pairs:
         words = (state.user_words, state.item_words) if of_users else (state.item_words, state.user_words)
         complement(*words, state, k, state.item_offset if of_users else state.user_offset)
         scores = np.zeros_like(scene.scores)
-        rebuild_scores(scene.users, state, scene.model, scores, 1)
+        rebuild_scores(scene._replace(state=state, scores=scores))
         yield float(np.abs(scores - scene.scores).max(initial=0.0)), 0.0
         got = parameters_of(state)
         for name in ("user_members", "item_members", "effect", "item_offset", "user_offset"):

@@ -83,7 +83,7 @@ def _all_users_free(scene: Scene) -> None:
 def _items_from_zero(scene: Scene) -> None:
     """Items are drawn starting from no memberships at all."""
     scene.state.item_words[:] = np.uint64(0)
-    rebuild_scores(scene.users, scene.state, scene.model, scene.scores, 1)
+    rebuild_scores(scene)
     update_items(scene)
 
 

@@ -86,7 +86,7 @@ def reference() -> str:
 def drift(scene: Scene) -> float:
     """Return the largest difference between cached scores and scores built from the state."""
     fresh = np.zeros_like(scene.scores)
-    rebuild_scores(scene.users, scene.state, scene.model, fresh, 1)
+    rebuild_scores(scene._replace(scores=fresh, threads=1))
     return float(np.abs(fresh - scene.scores).max())
 
 

@@ -18,11 +18,14 @@ from doublefeature.kernels.streams import (
     Stream,
     below,
     new_stream,
+    odd_step,
+    philox,
     random_bits,
     seek,
     shuffle,
     stream_key,
     tick,
+    to_unit,
     uniform,
 )
 
@@ -111,20 +114,23 @@ class TestKnownAnswers:
         ],
     )
     def test_words(self, counter, key, words):
-        stream = new_stream()
-        stream[streams._KEY] = key[1] << 32 | key[0]
-        stream[streams._TICK] = counter[3] << 32 | counter[2]
-        stream[streams._ENTITY] = counter[1]
-        stream[streams._DRAW] = counter[0]
-        assert int(random_bits(stream)) == words[1] << 32 | words[0]
-        assert int(random_bits(stream)) == words[3] << 32 | words[2]
+        low, high = counter[1] << 32 | counter[0], counter[3] << 32 | counter[2]
+        first, second = philox(np.uint64(key[1] << 32 | key[0]), np.uint64(low), np.uint64(high))
+        assert int(first) == words[1] << 32 | words[0]
+        assert int(second) == words[3] << 32 | words[2]
 
-    def test_next_pair_has_the_next_draw_number(self):
-        first, second = new_stream(), new_stream()
-        second[streams._DRAW] = 1
-        drawn = [int(random_bits(first)) for _ in range(4)]
-        assert drawn[2:] == [int(random_bits(second)) for _ in range(2)]
-        assert len(set(drawn)) == 4
+    def test_stream_walks_in_odd_steps_and_mixes(self):
+        """SplitMix with its authors' step from state 0, and from 1234567: published first answers."""
+        for start, answers in [(0, [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]), (1234567, [6457827717110365317])]:
+            stream = new_stream()
+            stream[streams._STATE], stream[streams._STEP] = start, 0x9E3779B97F4A7C15
+            assert [int(random_bits(stream)) for _ in answers] == answers
+
+    @pytest.mark.parametrize("bits", [0, 1, 2**64 - 1, 2**32 - 1, 0xAAAAAAAAAAAAAAAA, 0x0123456789ABCDEF])
+    def test_steps_are_odd_and_restless(self, bits):
+        step = int(odd_step(np.uint64(bits)))
+        assert step % 2 == 1
+        assert (step ^ step >> 1).bit_count() >= 24
 
 
 class TestPlaces:
@@ -184,10 +190,7 @@ class TestUniform:
 
     @pytest.mark.parametrize("bits", [0, 1, 2**11 - 1, 2**63, 2**64 - 2**12, 2**64 - 1])
     def test_strictly_between_zero_and_one(self, bits):
-        stream = new_stream()
-        stream[streams._SPARE] = bits
-        stream[streams._HAS_SPARE] = 1
-        assert 0.0 < uniform(stream) < 1.0
+        assert 0.0 < to_unit(np.uint64(bits)) < 1.0
 
 
 class TestIntegers:
@@ -199,11 +202,9 @@ class TestIntegers:
         assert counts.size == limit
         assert limit == 1 or stats.chisquare(counts).pvalue > LOWEST_P
 
-    def test_below_never_reaches_its_limit(self):
-        stream = new_stream()
-        stream[streams._SPARE] = 2**64 - 1
-        stream[streams._HAS_SPARE] = 1
-        assert below(stream, 10) == 9
+    @pytest.mark.parametrize("limit", [1, 3, 10, 2**20])
+    def test_below_never_reaches_its_limit(self, limit):
+        assert int(to_unit(np.uint64(2**64 - 1)) * limit) < limit
 
     def test_shuffle_is_uniform_over_orders(self):
         counts = np.zeros(4**4, np.int64)

@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, leaf
+from doublefeature._jit import inlined, kernel, leaf
 from doublefeature.model.state import State
 
 WordArray = NDArray[np.uint64]
@@ -27,6 +27,16 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def count_bits(typing_context: Any, word: Any) -> Any:
+    """Return how many bits of a word are set."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), codegen
 
 
 @leaf
@@ -49,21 +59,27 @@ def clear_slot(words: WordArray, slot: int) -> None:
         words[row, slot >> 6] &= mask
 
 
+@inlined
+def _swap_halves(block: WordArray, width: int, mask: np.uint64) -> None:
+    """Exchange the off-diagonal quarters of every 2·width square along the diagonal."""
+    shift = np.uint64(width)
+    for base in range(0, 64, 2 * width):
+        for row in range(base, base + width):
+            upper, lower = block[np.uint64(row)], block[np.uint64(row + width)]
+            swap = ((upper >> shift) ^ lower) & mask
+            block[np.uint64(row)] = upper ^ (swap << shift)
+            block[np.uint64(row + width)] = lower ^ swap
+
+
 @leaf
 def transpose_block(block: WordArray) -> None:
     """Transpose a 64 × 64 bit matrix, one word per row, in place (bit j of row i goes to bit i of row j)."""
-    width = np.uint64(32)
-    mask = np.uint64(0x00000000FFFFFFFF)
-    while width != ZERO:
-        row = ZERO
-        while row < np.uint64(64):
-            partner = row | width
-            swap = ((block[row] >> width) ^ block[partner]) & mask
-            block[row] ^= swap << width
-            block[partner] ^= swap
-            row = (partner + ONE) & ~width
-        width >>= ONE
-        mask ^= mask << width
+    _swap_halves(block, 32, np.uint64(0x00000000FFFFFFFF))
+    _swap_halves(block, 16, np.uint64(0x0000FFFF0000FFFF))
+    _swap_halves(block, 8, np.uint64(0x00FF00FF00FF00FF))
+    _swap_halves(block, 4, np.uint64(0x0F0F0F0F0F0F0F0F))
+    _swap_halves(block, 2, np.uint64(0x3333333333333333))
+    _swap_halves(block, 1, np.uint64(0x5555555555555555))
 
 
 @kernel

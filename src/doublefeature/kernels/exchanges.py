@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, count_members, effect_on, has_bit
-from doublefeature.kernels.likelihood import Likelihood, log_probability
+from doublefeature.kernels.likelihood import Likelihood, log_at
 from doublefeature.kernels.memberships import Row, load_row, new_row, scan_order
 from doublefeature.kernels.priors import effect_log_prior
 from doublefeature.kernels.scene import (
@@ -139,7 +139,7 @@ def offset_flip(
         moved = local.score[j] + move
         if has_bit(state.user_words, np.int64(items.other[first + j]), slot):
             moved += effect
-        local.proposed[j] = log_probability(like, local.scale[j], local.level[j], moved)
+        local.proposed[j] = log_at(like, local.curve[j], moved)
         ratio += local.proposed[j] - local.value[j]
     return ratio, move, effect
 

@@ -26,7 +26,7 @@ from doublefeature.kernels.bits import (
     set_bit,
     with_free_slot,
 )
-from doublefeature.kernels.launch import STEPS, Launch, Mask, count_marked, launch, row_gains
+from doublefeature.kernels.launch import STEPS, Launch, Mask, count_marked, item_gains, launch, user_gains
 from doublefeature.kernels.priors import (
     clip_rate,
     effect_log_prior,
@@ -74,7 +74,7 @@ def _visit_effect(scene: Scene, start: Launch, candidate: Candidate, draw: bool,
         return normal_log_density(candidate.effect[0], start.effect, sd)
     weights = np.zeros(values.size)
     for v in range(values.size):
-        gains = row_gains(scene, scene.items, start.users, values[v])
+        gains = item_gains(scene, start.users, values[v])
         for item in range(gains.size):
             if start.items[item]:
                 weights[v] += gains[item]
@@ -145,9 +145,9 @@ def weigh(scene: Scene, candidate: Candidate, draw: bool, step: int) -> float:
     weight -= (launched - 0.5) * log_in + (n_users - launched) * log_sigmoid(-rate_logit)
     weight -= _visit_effect(scene, start, candidate, draw, stream)
     weight += effect_log_prior(candidate.effect[0], scene.state, scene.model)
-    gains = row_gains(scene, scene.items, start.users, candidate.effect[0])
+    gains = item_gains(scene, start.users, candidate.effect[0])
     weight += _visit_items(scene, gains, start.item_log_odds, candidate, (draw, stream))
-    gains = row_gains(scene, scene.users, candidate.items, candidate.effect[0])
+    gains = user_gains(scene, candidate.items, candidate.effect[0])
     return weight + _visit_users(gains, rate_logit, candidate, draw, stream)
 
 

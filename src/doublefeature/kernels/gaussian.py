@@ -9,92 +9,141 @@ s = Σgy + μ/σ², c = Σgx, the effects have precision Σ g x x′ + I/σ_θ²
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
-from doublefeature.kernels.bits import ONE, ZERO, active_slots, lowest_bit
+from doublefeature.kernels.bits import ONE, ZERO, active_slots, count_bits, lowest_bit
+from doublefeature.kernels.memberships import mark_touched
 from doublefeature.kernels.offsets import update_item_offsets, update_user_offsets
-from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, place_of
-from doublefeature.kernels.scores import rebuild_scores
+from doublefeature.kernels.scene import PARTS, Scene, Side, longest_row, part_start, place_of
+from doublefeature.kernels.scores import add_offsets, rebuild_effects
 from doublefeature.kernels.streams import GAUSSIAN, new_stream, seek, tick
 from doublefeature.kernels.variates import normal
 from doublefeature.model.state import EFFECT_SD, ITEM_SD, USER_SD, Model, State
 
 FloatArray = NDArray[np.float64]
 
-PARTS = 16
-"""Partial sums the precision of the effects is gathered in."""
+
+class Work(NamedTuple):
+    """Space for one row's sums."""
+
+    own: NDArray[np.int64]  # (slots,) the row's own features
+    weight: FloatArray  # (slots,) Σg over the ratings each of them shares
+    pull: FloatArray  # (longest row,) g y of every rating
+    of_scale: NDArray[np.uint64]  # (scales, blocks) a bit per rating of a user with this scale
+    touched: NDArray[np.uint64]  # (slots, blocks) see `mark_touched`
+    scratch: NDArray[np.uint64]
+
+
+@kernel
+def _new_work(longest: int, n_words: int, n_scales: int) -> Work:
+    blocks = (longest + 63) >> 6
+    return Work(
+        np.empty(64 * n_words, np.int64),
+        np.empty(64 * n_words),
+        np.empty(longest),
+        np.empty((n_scales, blocks), np.uint64),
+        np.empty((64 * n_words, blocks), np.uint64),
+        np.empty(64, np.uint64),
+    )
+
+
+@leaf
+def _load_pulls(
+    side: Side, state: State, model: Model, weights: FloatArray, latent: FloatArray, row: int, work: Work
+) -> tuple[float, float]:
+    """Fill `pull` and `of_scale`; return Σg and Σgy over the row."""
+    first = side.ptr[row]
+    length = side.ptr[row + 1] - first
+    for scale in range(weights.size):
+        for block in range((length + 63) >> 6):
+            work.of_scale[scale, block] = ZERO
+    total = 0.0
+    pull = 0.0
+    for j in range(length):
+        other = np.uint64(side.other[first + j])
+        scale = state.user_scale[row] if side.of_users else state.user_scale[other]
+        offset = state.item_offset[other] if side.of_users else state.user_offset[other]
+        y = latent[np.uint64(place_of(side, first + j))] - model.base - offset
+        work.pull[j] = weights[scale] * y
+        work.of_scale[scale, j >> 6] |= ONE << np.uint64(j & 63)
+        total += weights[scale]
+        pull += work.pull[j]
+    return total, pull
+
+
+@leaf
+def _shared_weight(weights: FloatArray, blocks: int, a: int, b: int, work: Work) -> float:
+    """Return Σg over the row's ratings that share both features: counts of bits, one scale after the other."""
+    total = 0.0
+    for scale in range(weights.size):
+        count = 0
+        for block in range(blocks):
+            count += count_bits(work.touched[a, block] & work.touched[b, block] & work.of_scale[scale, block])
+        total += weights[scale] * count
+    return total
+
+
+@leaf
+def _shared_pull(blocks: int, a: int, work: Work) -> float:
+    """Return Σgy over the row's ratings that share a feature."""
+    total = 0.0
+    for block in range(blocks):
+        word = work.touched[a, block]
+        while word != ZERO:
+            total += work.pull[np.uint64(64 * block) + lowest_bit(word)]
+            word &= word - ONE
+    return total
 
 
 @leaf
 def _gather_row(
-    side: Side,
-    state: State,
-    model: Model,
-    weights: FloatArray,
-    latent: FloatArray,
-    row: int,
-    told: tuple,
+    side: Side, state: State, model: Model, weights: FloatArray, latent: FloatArray, row: int, told: tuple
 ) -> None:
     """Add one row's share to the precision and the linear term of the effects, its offset integrated out."""
-    index, with_offset, sd, precision, linear, weight, shared = told
-    for a in range(weight.size):
-        weight[a] = 0.0
-    total = 1.0 / (sd * sd)
-    pull = (model.user_offset_mean[row] if side.of_users else model.item_offset_mean[row]) * total
-    for j in range(side.ptr[row], side.ptr[row + 1]):
-        other = np.int64(side.other[j])
-        user, item = (row, other) if side.of_users else (other, row)
-        g = weights[state.user_scale[user]]
-        offset = state.item_offset[item] if side.of_users else state.user_offset[user]
-        y = latent[place_of(side, j)] - model.base - offset
-        count = 0
-        for w in range(state.user_words.shape[1]):
-            word = state.user_words[user, w] & state.item_words[item, w]
-            while word != ZERO:
-                shared[count] = index[64 * w + np.int64(lowest_bit(word))]
-                count += 1
-                word &= word - ONE
-        total += g
-        pull += g * y
-        for a in range(count):
-            weight[shared[a]] += g
-            linear[shared[a]] += g * y
-            for b in range(a + 1):
-                precision[max(shared[a], shared[b]), min(shared[a], shared[b])] += g
-    if with_offset:
-        count = 0
-        for a in range(weight.size):
-            if weight[a] != 0.0:
-                shared[count] = a
-                count += 1
-        for a in range(count):
-            linear[shared[a]] -= weight[shared[a]] * pull / total
-            for b in range(a + 1):
-                precision[shared[a], shared[b]] -= weight[shared[a]] * weight[shared[b]] / total
+    with_offset, sd, precision, linear, work = told
+    own = state.user_words if side.of_users else state.item_words
+    count = 0
+    for w in range(own.shape[1]):
+        word = own[row, w]
+        while word != ZERO:
+            work.own[count] = 64 * w + np.int64(lowest_bit(word))
+            count += 1
+            word &= word - ONE
+    if count == 0:
+        return
+    mark_touched(side, state.item_words if side.of_users else state.user_words, row, work.touched, work.scratch)
+    total, pull = _load_pulls(side, state, model, weights, latent, row, work)
+    prior = 1.0 / (sd * sd)
+    total += prior
+    pull += prior * (model.user_offset_mean[row] if side.of_users else model.item_offset_mean[row])
+    blocks = (side.ptr[row + 1] - side.ptr[row] + 63) >> 6
+    for n in range(count):
+        a = work.own[n]
+        work.weight[n] = _shared_weight(weights, blocks, a, a, work)
+        linear[a] += _shared_pull(blocks, a, work)
+        if with_offset:
+            linear[a] -= work.weight[n] * pull / total
+        for m in range(n + 1):
+            b = work.own[m]
+            precision[a, b] += _shared_weight(weights, blocks, a, b, work)
+            if with_offset:
+                precision[a, b] -= work.weight[n] * work.weight[m] / total
 
 
 @kernel
 def _gather_part(
-    side: Side,
-    state: State,
-    model: Model,
-    weights: FloatArray,
-    latent: FloatArray,
-    told: tuple,
-    part: int,
+    side: Side, state: State, model: Model, weights: FloatArray, latent: FloatArray, told: tuple, part: int
 ) -> None:
-    index, with_offset, sd, precision, linear = told
-    weight = np.empty(linear.shape[1])
-    chunks = chunk_count(side)
-    first = part * chunks // PARTS
-    last = (part + 1) * chunks // PARTS
-    shared = np.empty(linear.shape[1], np.int64)
-    row_told = (index, with_offset, sd, precision[part], linear[part], weight, shared)
-    for row in range(chunk_start(side, first), chunk_start(side, last)):
+    with_offset, sd, precision, linear = told
+    low, high = part_start(side, part), part_start(side, part + 1)
+    work = _new_work(longest_row(side, low, high), state.user_words.shape[1], weights.size)
+    row_told = (with_offset, sd, precision[part], linear[part], work)
+    for row in range(low, high):
         _gather_row(side, state, model, weights, latent, row, row_told)
 
 
@@ -113,26 +162,26 @@ def effect_normal(scene: Scene, side: Side, slots: NDArray[np.int64]) -> tuple[F
     The offsets of the given side, if the model has them, are integrated out; those of the other are given.
     """
     state = scene.state
-    index = np.empty(state.active.size, np.int64)
-    for k in range(slots.size):
-        index[slots[k]] = k
     with_offset = scene.model.user_offsets if side.of_users else scene.model.item_offsets
     sd = state.hyper[USER_SD] if side.of_users else state.hyper[ITEM_SD]
-    precision = np.zeros((PARTS, slots.size, slots.size))
-    linear = np.zeros((PARTS, slots.size))
-    told = (index, with_offset, sd, precision, linear)
+    size = state.active.size
+    precision = np.zeros((PARTS, size, size))
+    linear = np.zeros((PARTS, size))
+    told = (with_offset, sd, precision, linear)
     if scene.threads > 1:
         _gather_threads(side, state, scene.model, scene.like.precision, scene.latent, told)
     else:
         for part in range(PARTS):
             _gather_part(side, state, scene.model, scene.like.precision, scene.latent, told, part)
+    out = np.zeros((slots.size, slots.size))
+    x = np.zeros(slots.size)
     for a in range(slots.size):
-        for part in range(1, PARTS):
-            linear[0, a] += linear[part, a]
+        for part in range(PARTS):
+            x[a] += linear[part, slots[a]]
             for b in range(a + 1):
-                precision[0, a, b] += precision[part, a, b]
-        precision[0, a, a] += 1.0 / state.hyper[EFFECT_SD] ** 2
-    return precision[0], linear[0]
+                out[a, b] += precision[part, slots[a], slots[b]]
+        out[a, a] += 1.0 / state.hyper[EFFECT_SD] ** 2
+    return out, x
 
 
 @leaf
@@ -181,13 +230,11 @@ def update_effects_and_offsets(scene: Scene) -> None:
         draw_normal(factor, x, scene)
         for k in range(slots.size):
             scene.state.effect[slots[k]] = x[k]
-    rebuild_scores(scene.users, scene.state, model, scene.scores, scene.threads)
-    both = model.item_offsets and model.user_offsets
+    rebuild_effects(scene)
     if users_first:
-        update_user_offsets(scene, both)
+        update_user_offsets(scene)
     if model.item_offsets:
-        update_item_offsets(scene, both and not users_first)
+        update_item_offsets(scene)
     if model.user_offsets and not users_first:
-        update_user_offsets(scene, False)
-    if model.item_offsets or model.user_offsets:
-        rebuild_scores(scene.users, scene.state, model, scene.scores, scene.threads)
+        update_user_offsets(scene)
+    add_offsets(scene)

@@ -29,10 +29,11 @@ def _latent_chunk(
     for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
         seek(stream, key, place, user)
         noise = like.noise[user_scale[user]]
+        per_noise = 1.0 / noise
         for j in range(users.ptr[user], users.ptr[user + 1]):
             level = users.levels[j]
-            low = (like.cutpoints[level] - scores[j]) / noise
-            high = (like.cutpoints[level + 1] - scores[j]) / noise
+            low = (like.cutpoints[level] - scores[j]) * per_noise
+            high = (like.cutpoints[level + 1] - scores[j]) * per_noise
             latent[j] = scores[j] + noise * truncated_normal(stream, low, high)
 
 

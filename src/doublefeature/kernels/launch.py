@@ -15,9 +15,9 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, leaf, threaded
-from doublefeature.kernels.likelihood import Likelihood, log_probability, slopes
-from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, place_of
+from doublefeature._jit import inlined, kernel, leaf, threaded
+from doublefeature.kernels.likelihood import Likelihood, curve_of, log_at, slopes, slopes_at
+from doublefeature.kernels.scene import PARTS, Scene, Side, longest_row, part_start, place_of
 from doublefeature.kernels.streams import (
     FEATURE_MOVES,
     LAUNCH_ITEMS,
@@ -40,6 +40,7 @@ STEPS = 8
 """Steps of the random stream one launch may use."""
 _NEWTON_STEPS = 2
 _LONGEST_STEP = 2.0
+_SLOPES = 3
 
 
 class Launch(NamedTuple):
@@ -63,111 +64,127 @@ def count_marked(mask: Mask) -> int:
     return count
 
 
+@inlined
+def _list_marked(users: Side, user: int, items: Mask, listed: NDArray[np.uint32]) -> np.uint64:
+    """List a user's ratings of marked items, without a branch to mispredict; return how many they are."""
+    count = np.uint64(0)
+    for j in range(users.ptr[user], users.ptr[user + 1]):
+        listed[count] = j
+        count += np.uint64(items[np.uint64(users.other[j])])
+    return count
+
+
 @leaf
-def _gain_chunk(
-    side: Side,
-    user_scale: Mask,
-    like: Likelihood,
-    scores: FloatArray,
-    others: Mask,
-    effect: float,
-    chunk: int,
-    out: FloatArray,
+def _user_gains_rows(
+    users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, listed: NDArray[np.uint32]
 ) -> None:
-    for row in range(chunk_start(side, chunk), chunk_start(side, chunk + 1)):
+    low, high, items, effect, out = told
+    for user in range(low, high):
         total = 0.0
-        for j in range(side.ptr[row], side.ptr[row + 1]):
-            other = np.uint64(side.other[j])
-            if others[other] == 0:
-                continue
-            place = np.uint64(place_of(side, j))
-            scale = user_scale[row] if side.of_users else user_scale[other]
-            level = side.levels[place]
-            total += log_probability(like, scale, level, scores[place] + effect)
-            total -= log_probability(like, scale, level, scores[place])
-        out[row] = total
-
-
-@threaded
-def _gain_threads(
-    side: Side,
-    user_scale: Mask,
-    like: Likelihood,
-    scores: FloatArray,
-    others: Mask,
-    effect: float,
-    out: FloatArray,
-) -> None:
-    for chunk in prange(chunk_count(side)):
-        _gain_chunk(side, user_scale, like, scores, others, effect, chunk, out)
+        for n in range(_list_marked(users, user, items, listed)):
+            j = listed[n]
+            curve = curve_of(like, user_scale[user], users.levels[j])
+            total += log_at(like, curve, scores[j] + effect) - log_at(like, curve, scores[j])
+        out[user] = total
 
 
 @kernel
-def row_gains(scene: Scene, side: Side, others: Mask, effect: float) -> FloatArray:
-    """Return, per row, what its log likelihood gains when it joins a feature with these others and effect."""
-    out = np.zeros(side.ptr.size - 1)
+def _user_gains_part(
+    users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, part: int
+) -> None:
+    items, effect, out = told
+    low, high = part_start(users, part), part_start(users, part + 1)
+    listed = np.empty(longest_row(users, low, high) + 1, np.uint32)
+    _user_gains_rows(users, user_scale, like, scores, (low, high, items, effect, out), listed)
+
+
+@threaded
+def _user_gains_threads(users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple) -> None:
+    for part in prange(PARTS):
+        _user_gains_part(users, user_scale, like, scores, told, part)
+
+
+@kernel
+def user_gains(scene: Scene, items: Mask, effect: float) -> FloatArray:
+    """Return, per user, what the log likelihood gains when they join a feature with these items and effect."""
+    out = np.zeros(scene.state.user_words.shape[0])
+    told = (items, effect, out)
     scale = scene.state.user_scale
     if scene.threads > 1:
-        _gain_threads(side, scale, scene.like, scene.scores, others, effect, out)
+        _user_gains_threads(scene.users, scale, scene.like, scene.scores, told)
     else:
-        for chunk in range(chunk_count(side)):
-            _gain_chunk(side, scale, scene.like, scene.scores, others, effect, chunk, out)
+        for part in range(PARTS):
+            _user_gains_part(scene.users, scale, scene.like, scene.scores, told, part)
     return out
 
 
 @leaf
-def _slope_chunk(
-    side: Side,
-    user_scale: Mask,
-    like: Likelihood,
-    scores: FloatArray,
-    masks: tuple[Mask, Mask],
-    effect: float,
-    chunk: int,
-    out: FloatArray,
+def _item_sums_rows(
+    users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, listed: NDArray[np.uint32]
 ) -> None:
-    rows, others = masks
-    for row in range(chunk_start(side, chunk), chunk_start(side, chunk + 1)):
-        if rows[row] == 0:
+    low, high, marked, items, effect, sums = told
+    with_slopes = sums.shape[1] == _SLOPES
+    for user in range(low, high):
+        if marked[user] == 0:
             continue
-        for j in range(side.ptr[row], side.ptr[row + 1]):
-            other = np.uint64(side.other[j])
-            if others[other] == 0:
-                continue
-            place = np.uint64(place_of(side, j))
-            scale = user_scale[row] if side.of_users else user_scale[other]
-            first, second = slopes(like, scale, side.levels[place], scores[place] + effect)
-            out[row, 0] += first
-            out[row, 1] += second
-            out[row, 2] += first * first
-
-
-@threaded
-def _slope_threads(
-    side: Side,
-    user_scale: Mask,
-    like: Likelihood,
-    scores: FloatArray,
-    masks: tuple[Mask, Mask],
-    effect: float,
-    out: FloatArray,
-) -> None:
-    for chunk in prange(chunk_count(side)):
-        _slope_chunk(side, user_scale, like, scores, masks, effect, chunk, out)
+        for n in range(_list_marked(users, user, items, listed)):
+            j = listed[n]
+            item = np.uint64(users.other[j])
+            curve = curve_of(like, user_scale[user], users.levels[j])
+            if with_slopes:
+                first, second = slopes_at(like, curve, scores[j] + effect)
+                sums[item, 0] += first
+                sums[item, 1] += second
+                sums[item, 2] += first * first
+            else:
+                sums[item, 0] += log_at(like, curve, scores[j] + effect) - log_at(like, curve, scores[j])
 
 
 @kernel
-def item_slopes(scene: Scene, items: Mask, users: Mask, effect: float) -> FloatArray:
-    """Return, for the marked items, sums of first, second and squared first derivatives over the marked users."""
-    side = scene.items
-    out = np.zeros((side.ptr.size - 1, 3))
+def _item_sums_part(
+    users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, part: int
+) -> None:
+    marked, items, effect, sums = told
+    low, high = part_start(users, part), part_start(users, part + 1)
+    listed = np.empty(longest_row(users, low, high) + 1, np.uint32)
+    _item_sums_rows(users, user_scale, like, scores, (low, high, marked, items, effect, sums[part]), listed)
+
+
+@threaded
+def _item_sums_threads(users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple) -> None:
+    for part in prange(PARTS):
+        _item_sums_part(users, user_scale, like, scores, told, part)
+
+
+@kernel
+def _item_sums(scene: Scene, users: Mask, items: Mask, effect: float, columns: int) -> FloatArray:
+    """Return sums per marked item over marked users, gathered in user order: one of gains, or three of slopes."""
+    sums = np.zeros((PARTS, items.size, columns))
+    told = (users, items, effect, sums)
     scale = scene.state.user_scale
     if scene.threads > 1:
-        _slope_threads(side, scale, scene.like, scene.scores, (items, users), effect, out)
+        _item_sums_threads(scene.users, scale, scene.like, scene.scores, told)
     else:
-        for chunk in range(chunk_count(side)):
-            _slope_chunk(side, scale, scene.like, scene.scores, (items, users), effect, chunk, out)
-    return out
+        for part in range(PARTS):
+            _item_sums_part(scene.users, scale, scene.like, scene.scores, told, part)
+    for part in range(1, PARTS):
+        for item in range(items.size):
+            for column in range(columns):
+                sums[0, item, column] += sums[part, item, column]
+    return sums[0]
+
+
+@kernel
+def item_gains(scene: Scene, users: Mask, effect: float) -> FloatArray:
+    """Return, per item, what the log likelihood gains when it joins a feature with these users and effect."""
+    every = np.ones(scene.state.item_words.shape[0], np.uint8)
+    return _item_sums(scene, users, every, effect, 1)[:, 0]
+
+
+@kernel
+def item_slopes(scene: Scene, users: Mask, items: Mask, effect: float) -> FloatArray:
+    """Return, for the marked items, sums of first, second and squared first derivatives over the marked users."""
+    return _item_sums(scene, users, items, effect, _SLOPES)
 
 
 @leaf
@@ -183,7 +200,7 @@ def _refine_effect(scene: Scene, users: Mask, items: Mask, effect: float, steps:
     sd = scene.state.hyper[EFFECT_SD]
     spread = sd
     for _ in range(steps):
-        sums = item_slopes(scene, items, users, effect)
+        sums = item_slopes(scene, users, items, effect)
         slope = 0.0
         curvature = 0.0
         for item in range(items.size):
@@ -230,7 +247,7 @@ def _start(scene: Scene, step: int, users: Mask, items: Mask, n_wanted: int) -> 
     if _mark_misjudged(scene, seed_item, sign, users) == 0:
         return 0.0
     items[:] = 1
-    sums = item_slopes(scene, items, users, 0.0)
+    sums = item_slopes(scene, users, items, 0.0)
     for item in range(items.size):
         sums[item, 1] = sign * sums[item, 0] / math.sqrt(sums[item, 2] + 1e-12)
     bar = max(_bar_for(sums[:, 1], n_wanted), 0.5)
@@ -278,10 +295,10 @@ def launch(scene: Scene, step: int) -> Launch:
         effect, _ = _refine_effect(scene, users, items, effect, _NEWTON_STEPS if r == 0 else 1)
         n_in = count_marked(users)
         user_log_odds = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
-        gains = row_gains(scene, scene.users, items, effect)
+        gains = user_gains(scene, items, effect)
         seek(stream, scene.key, tick(scene.sweep, LAUNCH_USERS, step + r), 0)
         n_in = _redraw(users, gains, user_log_odds, stream)
-        gains = row_gains(scene, scene.items, users, effect)
+        gains = item_gains(scene, users, effect)
         seek(stream, scene.key, tick(scene.sweep, LAUNCH_ITEMS, step + r), 0)
         n_items_in = _redraw(items, gains, log_odds, stream)
         found = n_in > 0 and n_items_in > 0

@@ -1,7 +1,7 @@
 r"""Log probabilities of levels, fast: cubic pieces of $l_r(\eta)$ fitted to value and slope.
 
-One table per user scale and level, on steps of 1/32 of the noise scale, serves all look-ups of a block; the
-error is below 1e-8. Scores off the table, small data and very small noise use the direct formula.
+One table per curve, that is per user scale and level, on steps of 1/32 of the noise scale, serves all look-ups of a
+block; the error is below 1e-8. Scores off the table, small data and very small noise use the direct formula.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import leaf
+from doublefeature._jit import inlined, leaf
 from doublefeature.model.ordinal import level_log_probability, level_log_slopes
 from doublefeature.model.state import NOISE, Model, State
 
@@ -30,8 +30,8 @@ class Likelihood(NamedTuple):
     cutpoints: FloatArray  # (levels + 1,)
     noise: FloatArray  # (scales,) noise scale of each user scale
     precision: FloatArray  # (scales,) its inverse square
-    cells: FloatArray  # (scales, levels, cells, 4) coefficients of each cubic piece
-    grid: FloatArray  # (scales, 3) first score, pieces per unit score, pieces in use (0: direct)
+    cells: FloatArray  # (curves, cells, 4) coefficients of each cubic piece
+    grid: FloatArray  # (curves, 3) first score, pieces per unit score, pieces in use (0: direct)
 
 
 def new_likelihood(n_levels: int, n_scales: int, with_table: bool) -> Likelihood:
@@ -41,8 +41,8 @@ def new_likelihood(n_levels: int, n_scales: int, with_table: bool) -> Likelihood
         cutpoints=np.zeros(n_levels + 1),
         noise=np.ones(n_scales),
         precision=np.ones(n_scales),
-        cells=np.zeros((n_scales, n_levels, cells, 4)),
-        grid=np.zeros((n_scales, 3)),
+        cells=np.zeros((n_scales * n_levels, cells, 4)),
+        grid=np.zeros((n_scales * n_levels, 3)),
     )
 
 
@@ -54,66 +54,110 @@ def refresh(like: Likelihood, state: State, model: Model) -> None:
     for scale in range(model.scales.size):
         like.noise[scale] = state.hyper[NOISE] * model.scales[scale]
         like.precision[scale] = 1.0 / like.noise[scale] ** 2
-        _fill(like, scale)
+        for level in range(like.cutpoints.size - 1):
+            _fill(like, scale, level)
+
+
+@inlined
+def curve_of(like: Likelihood, scale: int, level: int) -> int:
+    """Return the number of the curve for a user scale and a level."""
+    return np.int64(scale) * (like.cutpoints.size - 1) + np.int64(level)
 
 
 @leaf
-def _fill(like: Likelihood, scale: int) -> None:
+def _fill(like: Likelihood, scale: int, level: int) -> None:
     noise = like.noise[scale]
-    n_levels = like.cutpoints.size - 1
+    curve = curve_of(like, scale, level)
     low = like.cutpoints[1] - _MARGIN
-    high = like.cutpoints[n_levels - 1] + _MARGIN
+    high = like.cutpoints[like.cutpoints.size - 2] + _MARGIN
     cells = math.ceil((high - low) * _STEPS_PER_SCALE / noise)
-    if cells > like.cells.shape[2]:
-        like.grid[scale, _CELLS] = 0.0
+    if cells > like.cells.shape[1]:
+        like.grid[curve, _CELLS] = 0.0
         return
     step = (high - low) / cells
-    like.grid[scale, _LOW] = low
-    like.grid[scale, _PER_STEP] = 1.0 / step
-    like.grid[scale, _CELLS] = cells
-    for level in range(n_levels):
-        value, slope, _ = level_log_slopes(level, low, noise, like.cutpoints)
-        slope *= step
-        for cell in range(cells):
-            score = low + (cell + 1) * step
-            value_next, slope_next, _ = level_log_slopes(level, score, noise, like.cutpoints)
-            slope_next *= step
-            rise = value_next - value
-            like.cells[scale, level, cell, 0] = value
-            like.cells[scale, level, cell, 1] = slope
-            like.cells[scale, level, cell, 2] = 3.0 * rise - 2.0 * slope - slope_next
-            like.cells[scale, level, cell, 3] = slope + slope_next - 2.0 * rise
-            value = value_next
-            slope = slope_next
+    like.grid[curve, _LOW] = low
+    like.grid[curve, _PER_STEP] = 1.0 / step
+    like.grid[curve, _CELLS] = cells
+    value, slope, _ = level_log_slopes(level, low, noise, like.cutpoints)
+    slope *= step
+    for cell in range(cells):
+        score = low + (cell + 1) * step
+        value_next, slope_next, _ = level_log_slopes(level, score, noise, like.cutpoints)
+        slope_next *= step
+        rise = value_next - value
+        like.cells[curve, cell, 0] = value
+        like.cells[curve, cell, 1] = slope
+        like.cells[curve, cell, 2] = 3.0 * rise - 2.0 * slope - slope_next
+        like.cells[curve, cell, 3] = slope + slope_next - 2.0 * rise
+        value = value_next
+        slope = slope_next
 
 
-@leaf
-def log_probability(like: Likelihood, scale: int, level: int, score: float) -> float:
-    """Return the log probability of a level for a user of this scale."""
-    place = (score - like.grid[scale, _LOW]) * like.grid[scale, _PER_STEP]
-    if not 0.0 <= place < like.grid[scale, _CELLS]:
-        return level_log_probability(level, score, like.noise[scale], like.cutpoints)
+@inlined
+def log_at(like: Likelihood, curve: int, score: float) -> float:
+    """Return the log probability of a curve's level at a score."""
+    c = np.uint64(curve)
+    place = (score - like.grid[c, _LOW]) * like.grid[c, _PER_STEP]
+    if not 0.0 <= place < like.grid[c, _CELLS]:
+        return _direct(like, np.int64(curve), score)
     cell = np.uint64(place)
     x = place - np.float64(cell)
-    c = like.cells
-    s = np.uint64(scale)
-    r = np.uint64(level)
-    return c[s, r, cell, 0] + x * (c[s, r, cell, 1] + x * (c[s, r, cell, 2] + x * c[s, r, cell, 3]))
+    t = like.cells
+    return t[c, cell, 0] + x * (t[c, cell, 1] + x * (t[c, cell, 2] + x * t[c, cell, 3]))
 
 
-@leaf
-def slopes(like: Likelihood, scale: int, level: int, score: float) -> tuple[float, float]:
-    """Return first and second derivative in the score (for proposals; good to about 1e-3)."""
-    per_step = like.grid[scale, _PER_STEP]
-    place = (score - like.grid[scale, _LOW]) * per_step
-    if not 0.0 <= place < like.grid[scale, _CELLS]:
-        _, first, second = level_log_slopes(level, score, like.noise[scale], like.cutpoints)
+@inlined
+def log_and_slope_at(like: Likelihood, curve: int, score: float) -> tuple[float, float]:
+    """Return the log probability of a curve's level and its derivative in the score (good to about 1e-6)."""
+    c = np.uint64(curve)
+    place = (score - like.grid[c, _LOW]) * like.grid[c, _PER_STEP]
+    if not 0.0 <= place < like.grid[c, _CELLS]:
+        value, slope, _ = _direct_slopes(like, np.int64(curve), score)
+        return value, slope
+    cell = np.uint64(place)
+    x = place - np.float64(cell)
+    t = like.cells
+    value = t[c, cell, 0] + x * (t[c, cell, 1] + x * (t[c, cell, 2] + x * t[c, cell, 3]))
+    slope = t[c, cell, 1] + x * (2.0 * t[c, cell, 2] + 3.0 * x * t[c, cell, 3])
+    return value, slope * like.grid[c, _PER_STEP]
+
+
+@inlined
+def slopes_at(like: Likelihood, curve: int, score: float) -> tuple[float, float]:
+    """Return first and second derivative in the score (for proposals; the second is good to about 1e-3)."""
+    c = np.uint64(curve)
+    per_step = like.grid[c, _PER_STEP]
+    place = (score - like.grid[c, _LOW]) * per_step
+    if not 0.0 <= place < like.grid[c, _CELLS]:
+        _, first, second = _direct_slopes(like, np.int64(curve), score)
         return first, second
     cell = np.uint64(place)
     x = place - np.float64(cell)
-    c = like.cells
-    s = np.uint64(scale)
-    r = np.uint64(level)
-    first = c[s, r, cell, 1] + x * (2.0 * c[s, r, cell, 2] + 3.0 * x * c[s, r, cell, 3])
-    second = 2.0 * c[s, r, cell, 2] + 6.0 * x * c[s, r, cell, 3]
+    t = like.cells
+    first = t[c, cell, 1] + x * (2.0 * t[c, cell, 2] + 3.0 * x * t[c, cell, 3])
+    second = 2.0 * t[c, cell, 2] + 6.0 * x * t[c, cell, 3]
     return first * per_step, second * per_step * per_step
+
+
+@leaf
+def _direct(like: Likelihood, curve: int, score: float) -> float:
+    n_levels = like.cutpoints.size - 1
+    return level_log_probability(curve % n_levels, score, like.noise[curve // n_levels], like.cutpoints)
+
+
+@leaf
+def _direct_slopes(like: Likelihood, curve: int, score: float) -> tuple[float, float, float]:
+    n_levels = like.cutpoints.size - 1
+    return level_log_slopes(curve % n_levels, score, like.noise[curve // n_levels], like.cutpoints)
+
+
+@inlined
+def log_probability(like: Likelihood, scale: int, level: int, score: float) -> float:
+    """Return the log probability of a level for a user of this scale."""
+    return log_at(like, curve_of(like, scale, level), score)
+
+
+@inlined
+def slopes(like: Likelihood, scale: int, level: int, score: float) -> tuple[float, float]:
+    """Return first and second derivative of a level's log probability (see `slopes_at`)."""
+    return slopes_at(like, curve_of(like, scale, level), score)

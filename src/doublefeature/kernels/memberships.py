@@ -4,6 +4,9 @@ With the latent scores integrated out, the log odds that row e belongs to featur
 $\sum_j l(\eta_j \text{ with } k) - l(\eta_j \text{ without } k)$ over the row's ratings whose other end belongs
 to k. Rows are independent given the other side, so they are handed to threads; inside a row, features are
 scanned in an order drawn afresh each time (an order that follows the age of features would be wrong).
+
+Log probabilities are concave in the score, so their tangents bound the sum from above. Term by term the bound is
+exchanged for the truth, and a flip is turned down as soon as the bound falls below what it needs.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from doublefeature.kernels.bits import (
     lowest_bit,
     transpose_block,
 )
-from doublefeature.kernels.likelihood import Likelihood, log_probability
+from doublefeature.kernels.likelihood import Likelihood, curve_of, log_and_slope_at, log_at
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
 from doublefeature.kernels.streams import (
     ITEM_FLIPS,
@@ -48,6 +51,11 @@ FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 SlotArray = NDArray[np.int64]
 
+_BINS = 256
+_SLACK = 1e-3
+_LOGIT_BELOW = np.array([-np.inf] + [math.log(b / (_BINS - b)) - _SLACK for b in range(1, _BINS)])
+"""A little less than the log odds of a uniform number in each bin: room for rounded tangents."""
+
 
 class Scan(NamedTuple):
     """What a scan over one side's memberships is told."""
@@ -65,11 +73,11 @@ class Row(NamedTuple):
 
     score: FloatArray
     value: FloatArray  # log probability at the score
+    slope: FloatArray  # its derivative
     proposed: FloatArray  # log probability after the flip being tried
-    level: NDArray[np.uint8]
-    scale: NDArray[np.uint8]
+    curve: NDArray[np.uint16]  # user scale and level (see `curve_of`)
     touched: WordArray  # (slots, blocks) a bit per rating whose other end belongs to the feature
-    block: WordArray  # (64,)
+    scratch: WordArray  # (64,)
     stream: Stream
 
 
@@ -90,8 +98,8 @@ def new_row(longest: int, n_words: int) -> Row:
         np.empty(longest),
         np.empty(longest),
         np.empty(longest),
-        np.empty(longest, np.uint8),
-        np.empty(longest, np.uint8),
+        np.empty(longest),
+        np.empty(longest, np.uint16),
         np.zeros((64 * n_words, (longest + 63) >> 6), np.uint64),
         np.empty(64, np.uint64),
         new_stream(),
@@ -106,14 +114,13 @@ def load_row(side: Side, state: State, like: Likelihood, scores: FloatArray, row
         place = np.uint64(place_of(side, first + j))
         user = np.uint64(row) if side.of_users else np.uint64(side.other[first + j])
         local.score[j] = scores[place]
-        local.level[j] = side.levels[place]
-        local.scale[j] = state.user_scale[user]
-        local.value[j] = log_probability(like, local.scale[j], local.level[j], local.score[j])
+        local.curve[j] = curve_of(like, state.user_scale[user], side.levels[place])
+        local.value[j], local.slope[j] = log_and_slope_at(like, local.curve[j], local.score[j])
 
 
 @leaf
-def _mark_touched(side: Side, others: WordArray, row: int, local: Row) -> None:
-    """Set `local.touched`: for every feature, which of the row's ratings have their other end in it.
+def mark_touched(side: Side, others: WordArray, row: int, touched: WordArray, scratch: WordArray) -> None:
+    """Set `touched` (slots, blocks): for every feature, which of the row's ratings have their other end in it.
 
     Memberships come as one word of features per rating; 64 ratings at a time are transposed into one word of
     ratings per feature.
@@ -124,52 +131,63 @@ def _mark_touched(side: Side, others: WordArray, row: int, local: Row) -> None:
         filled = min(64, length - 64 * block)
         for w in range(others.shape[1]):
             for j in range(filled):
-                local.block[j] = others[np.uint64(side.other[first + 64 * block + j]), w]
+                scratch[j] = others[np.uint64(side.other[first + 64 * block + j]), w]
             for j in range(filled, 64):
-                local.block[j] = ZERO
-            transpose_block(local.block)
+                scratch[j] = ZERO
+            transpose_block(scratch)
             for bit in range(64):
-                local.touched[64 * w + bit, block] = local.block[bit]
+                touched[64 * w + bit, block] = scratch[bit]
 
 
 @leaf
-def _after_flip(side: Side, state: State, like: Likelihood, row: int, slot: int, bar: float, local: Row) -> float:
-    """Return the touched ratings' log likelihood after a flip, or some value below the bar if it falls below.
-
-    Log probabilities are never positive, so the sum can only fall: below the bar, the rest need not be looked up.
-    """
-    own = state.user_words if side.of_users else state.item_words
-    sign = -1.0 if has_bit(own, row, slot) else 1.0
+def _gain_bound(side: Side, state: State, row: int, slot: int, sign: float, local: Row) -> float:
+    """Return the most a flip can gain: the sum of tangents, in two strands that overlap in time."""
+    even = 0.0
+    odd = 0.0
     first = side.ptr[row]
-    total = 0.0
+    graded = side.of_users and state.item_effect.shape[0] > 0
+    for block in range((side.ptr[row + 1] - first + 63) >> 6):
+        start = np.uint64(64 * block)
+        word = local.touched[slot, block]
+        while word != ZERO:
+            j = start + lowest_bit(word)
+            word &= word - ONE
+            if graded:
+                even += local.slope[j] * state.item_effect[np.uint64(side.other[first + np.int64(j)]), slot]
+                continue
+            even += local.slope[j]
+            if word != ZERO:
+                odd += local.slope[start + lowest_bit(word)]
+                word &= word - ONE
+    return sign * (even if graded else (even + odd) * effect_on(state, row, slot))
+
+
+@leaf
+def _flip_gain(
+    side: Side, state: State, like: Likelihood, row: int, slot: int, told: tuple[float, float, float], local: Row
+) -> float:
+    """Return what a flip gains in log likelihood, or −∞ once the bound is not above the need."""
+    sign, bound, need = told
+    first = side.ptr[row]
+    gain = 0.0
     for block in range((side.ptr[row + 1] - first + 63) >> 6):
         word = local.touched[slot, block]
         while word != ZERO:
             j = np.uint64(64 * block) + lowest_bit(word)
             word &= word - ONE
             item = np.int64(side.other[first + np.int64(j)]) if side.of_users else row
-            moved = local.score[j] + sign * effect_on(state, item, slot)
-            local.proposed[j] = log_probability(like, local.scale[j], local.level[j], moved)
-            total += local.proposed[j]
-            if total <= bar:
-                return total
-    return total
+            move = sign * effect_on(state, item, slot)
+            local.proposed[j] = log_at(like, local.curve[j], local.score[j] + move)
+            change = local.proposed[j] - local.value[j]
+            gain += change
+            bound += change - move * local.slope[j]
+            if bound <= need:
+                return -math.inf
+    return gain
 
 
 @leaf
-def _before_flip(slot: int, blocks: int, local: Row) -> float:
-    """Return the touched ratings' log likelihood as it is."""
-    total = 0.0
-    for block in range(blocks):
-        word = local.touched[slot, block]
-        while word != ZERO:
-            total += local.value[np.uint64(64 * block) + lowest_bit(word)]
-            word &= word - ONE
-    return total
-
-
-@leaf
-def _flip(side: Side, state: State, row: int, slot: int, local: Row) -> None:
+def _flip(side: Side, state: State, like: Likelihood, row: int, slot: int, local: Row) -> None:
     """Change one membership; the touched scores and log probabilities follow."""
     own = state.user_words if side.of_users else state.item_words
     sign = -1.0 if has_bit(own, row, slot) else 1.0
@@ -181,37 +199,42 @@ def _flip(side: Side, state: State, row: int, slot: int, local: Row) -> None:
             word &= word - ONE
             item = np.int64(side.other[first + np.int64(j)]) if side.of_users else row
             local.score[j] += sign * effect_on(state, item, slot)
-            local.value[j] = local.proposed[j]
+            local.value[j], local.slope[j] = log_and_slope_at(like, local.curve[j], local.score[j])
     own[row, slot >> 6] ^= ONE << np.uint64(slot & 63)
 
 
 @leaf
 def flip_log_odds(side: Side, state: State, like: Likelihood, row: int, slot: int, local: Row) -> float:
     """Return what the row's log likelihood gains by the flip (for tests; `local` holds the row)."""
-    blocks = (side.ptr[row + 1] - side.ptr[row] + 63) >> 6
-    after = _after_flip(side, state, like, row, slot, -math.inf, local)
-    return after - _before_flip(slot, blocks, local)
+    own = state.user_words if side.of_users else state.item_words
+    sign = -1.0 if has_bit(own, row, slot) else 1.0
+    return _flip_gain(side, state, like, row, slot, (sign, math.inf, -math.inf), local)
 
 
 @leaf
 def _flip_row(side: Side, state: State, like: Likelihood, scan: Scan, row: int, local: Row) -> bool:
     """Scan the features of one row; return whether any membership changed.
 
-    A flip happens when the log likelihood after it exceeds a bar made of the one before, the prior odds and a
-    uniform number drawn first.
+    A flip happens when it gains more than it needs: the log odds of a uniform number less the prior log odds of the
+    flip. Most are turned down at a slightly lower need, which takes no logarithm.
     """
     own = state.user_words if side.of_users else state.item_words
-    blocks = (side.ptr[row + 1] - side.ptr[row] + 63) >> 6
     seek(local.stream, scan.key, scan.place, row)
+    row_key = scan.row_key[row]
     changed = False
     for slot in scan.order:
-        if scan.row_key[row] <= scan.first_key[slot]:
+        if row_key <= scan.first_key[slot]:
             continue
         u = uniform(local.stream)
-        bar = math.log(u / (1.0 - u)) + _before_flip(slot, blocks, local)
-        bar += scan.log_odds[slot] if has_bit(own, row, slot) else -scan.log_odds[slot]
-        if bar < 0.0 and _after_flip(side, state, like, row, slot, bar, local) > bar:
-            _flip(side, state, row, slot, local)
+        sign = -1.0 if has_bit(own, row, slot) else 1.0
+        prior = sign * scan.log_odds[slot]
+        low_need = _LOGIT_BELOW[np.uint64(u * _BINS)] - prior
+        bound = _gain_bound(side, state, row, slot, sign, local)
+        if bound <= low_need:
+            continue
+        gain = _flip_gain(side, state, like, row, slot, (sign, bound, low_need), local)
+        if gain > low_need and gain > math.log(u / (1.0 - u)) - prior:
+            _flip(side, state, like, row, slot, local)
             changed = True
     return changed
 
@@ -225,7 +248,7 @@ def _flip_chunk(
     local = new_row(longest_row(side, low, high), others.shape[1])
     for row in range(low, high):
         load_row(side, state, like, scores, row, local)
-        _mark_touched(side, others, row, local)
+        mark_touched(side, others, row, local.touched, local.scratch)
         if _flip_row(side, state, like, scan, row, local):
             for j in range(side.ptr[row], side.ptr[row + 1]):
                 scores[place_of(side, j)] = local.score[j - side.ptr[row]]

@@ -1,4 +1,7 @@
-"""Offsets of items and of users given the latent scores, by the same code."""
+"""Offsets of items and of users given the latent scores.
+
+During these updates `Scene.scores` holds the shared effects alone (see `rebuild_effects`).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from numba import prange
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
-from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, place_of
-from doublefeature.kernels.streams import OFFSETS, new_stream, seek, tick
+from doublefeature.kernels.scene import PARTS, Scene, Side, chunk_count, chunk_start, part_start
+from doublefeature.kernels.streams import OFFSETS, Stream, new_stream, seek, tick
 from doublefeature.kernels.variates import normal
 from doublefeature.model.state import ITEM_SD, USER_SD
 
@@ -18,35 +21,8 @@ FloatArray = NDArray[np.float64]
 
 
 @leaf
-def _offset_row(
-    side: Side,
-    user_scale: NDArray[np.uint8],
-    precision: FloatArray,
-    scores: FloatArray,
-    latent: FloatArray,
-    row: int,
-    told: tuple,
-) -> None:
-    """Draw one row's offset; if asked, move the row's scores with it."""
-    offset, mean, sd, follow, stream = told
-    total = 1.0 / (sd * sd)
-    pull = mean[row] * total
-    for j in range(side.ptr[row], side.ptr[row + 1]):
-        user = row if side.of_users else np.int64(side.other[j])
-        at = place_of(side, j)
-        g = precision[user_scale[user]]
-        total += g
-        pull += g * (latent[at] - scores[at] + offset[row])
-    drawn = pull / total + normal(stream) / math.sqrt(total)
-    if follow:
-        for j in range(side.ptr[row], side.ptr[row + 1]):
-            scores[place_of(side, j)] += drawn - offset[row]
-    offset[row] = drawn
-
-
-@leaf
-def _offset_chunk(
-    side: Side,
+def _draw_user_chunk(
+    users: Side,
     user_scale: NDArray[np.uint8],
     precision: FloatArray,
     scores: FloatArray,
@@ -54,48 +30,118 @@ def _offset_chunk(
     told: tuple,
     chunk: int,
 ) -> None:
-    offset, mean, sd, follow, key, place, stream = told
-    for row in range(chunk_start(side, chunk), chunk_start(side, chunk + 1)):
-        seek(stream, key, place, row)
-        _offset_row(side, user_scale, precision, scores, latent, row, (offset, mean, sd, follow, stream))
+    """Draw the offsets of a chunk of users."""
+    user_offset, mean, sd, item_offset, base, key, place, stream = told
+    for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
+        g = precision[user_scale[user]]
+        gaps = 0.0
+        for j in range(users.ptr[user], users.ptr[user + 1]):
+            gaps += latent[j] - scores[j] - base - item_offset[np.uint64(users.other[j])]
+        seek(stream, key, place, user)
+        count = users.ptr[user + 1] - users.ptr[user]
+        user_offset[user] = _draw(g * count, g * gaps, mean[user], sd, stream)
+
+
+@leaf
+def _draw(precision: float, pull: float, mean: float, sd: float, stream: Stream) -> float:
+    """Return an offset given precision and pull of its ratings."""
+    prior = 1.0 / (sd * sd)
+    total = precision + prior
+    return (pull + prior * mean) / total + normal(stream) / math.sqrt(total)
 
 
 @threaded
-def _offset_threads(
-    side: Side,
+def _draw_user_threads(
+    users: Side,
     user_scale: NDArray[np.uint8],
     precision: FloatArray,
     scores: FloatArray,
     latent: FloatArray,
-    prior: tuple[FloatArray, FloatArray, float, bool],
+    prior: tuple[FloatArray, FloatArray, float, FloatArray, float],
     clock: tuple[np.uint64, np.uint64],
 ) -> None:
-    for chunk in prange(chunk_count(side)):
-        told = (prior[0], prior[1], prior[2], prior[3], clock[0], clock[1], new_stream())
-        _offset_chunk(side, user_scale, precision, scores, latent, told, chunk)
+    for chunk in prange(chunk_count(users)):
+        told = (prior[0], prior[1], prior[2], prior[3], prior[4], clock[0], clock[1], new_stream())
+        _draw_user_chunk(users, user_scale, precision, scores, latent, told, chunk)
 
 
 @kernel
-def _update_offsets(scene: Scene, side: Side, prior: tuple, place: np.uint64) -> None:
-    scale = scene.state.user_scale
-    precision = scene.like.precision
+def update_user_offsets(scene: Scene) -> None:
+    """Draw user offsets given the latent scores and everything else."""
+    state, model = scene.state, scene.model
+    place = tick(scene.sweep, OFFSETS, 1)
+    sd = state.hyper[USER_SD]
+    data = (scene.users, state.user_scale, scene.like.precision, scene.scores, scene.latent)
     if scene.threads > 1:
-        _offset_threads(side, scale, precision, scene.scores, scene.latent, prior, (scene.key, place))
+        prior = (state.user_offset, model.user_offset_mean, sd, state.item_offset, model.base)
+        _draw_user_threads(*data, prior, (scene.key, place))
     else:
-        told = (prior[0], prior[1], prior[2], prior[3], scene.key, place, new_stream())
-        for chunk in range(chunk_count(side)):
-            _offset_chunk(side, scale, precision, scene.scores, scene.latent, told, chunk)
+        told = (
+            state.user_offset,
+            model.user_offset_mean,
+            sd,
+            state.item_offset,
+            model.base,
+            scene.key,
+            place,
+            new_stream(),
+        )
+        for chunk in range(chunk_count(scene.users)):
+            _draw_user_chunk(*data, told, chunk)
+
+
+@leaf
+def _item_sums_part(
+    users: Side,
+    user_scale: NDArray[np.uint8],
+    precision: FloatArray,
+    scores: FloatArray,
+    latent: FloatArray,
+    told: tuple,
+    part: int,
+) -> None:
+    """Add up precision and pull of every item, in user order: next to no jumping about in memory."""
+    user_offset, base, sums = told
+    for user in range(part_start(users, part), part_start(users, part + 1)):
+        g = precision[user_scale[user]]
+        shift = base + user_offset[user]
+        for j in range(users.ptr[user], users.ptr[user + 1]):
+            item = np.uint64(users.other[j])
+            sums[part, item, 0] += g
+            sums[part, item, 1] += g * (latent[j] - scores[j] - shift)
+
+
+@threaded
+def _item_sums_threads(
+    users: Side,
+    user_scale: NDArray[np.uint8],
+    precision: FloatArray,
+    scores: FloatArray,
+    latent: FloatArray,
+    told: tuple,
+) -> None:
+    for part in prange(PARTS):
+        _item_sums_part(users, user_scale, precision, scores, latent, told, part)
 
 
 @kernel
-def update_item_offsets(scene: Scene, follow: bool) -> None:
-    """Draw item offsets given the latent scores and everything else; the scores follow if asked."""
-    prior = (scene.state.item_offset, scene.model.item_offset_mean, scene.state.hyper[ITEM_SD], follow)
-    _update_offsets(scene, scene.items, prior, tick(scene.sweep, OFFSETS, 0))
-
-
-@kernel
-def update_user_offsets(scene: Scene, follow: bool) -> None:
-    """Draw user offsets given the latent scores and everything else; the scores follow if asked."""
-    prior = (scene.state.user_offset, scene.model.user_offset_mean, scene.state.hyper[USER_SD], follow)
-    _update_offsets(scene, scene.users, prior, tick(scene.sweep, OFFSETS, 1))
+def update_item_offsets(scene: Scene) -> None:
+    """Draw item offsets given the latent scores and everything else."""
+    state = scene.state
+    sums = np.zeros((PARTS, state.item_offset.size, 2))
+    told = (state.user_offset, scene.model.base, sums)
+    data = (scene.users, state.user_scale, scene.like.precision, scene.scores, scene.latent)
+    if scene.threads > 1:
+        _item_sums_threads(*data, told)
+    else:
+        for part in range(PARTS):
+            _item_sums_part(*data, told, part)
+    mean = scene.model.item_offset_mean
+    stream = new_stream()
+    for item in range(state.item_offset.size):
+        for part in range(1, PARTS):
+            sums[0, item, 0] += sums[part, item, 0]
+            sums[0, item, 1] += sums[part, item, 1]
+        seek(stream, scene.key, tick(scene.sweep, OFFSETS, 0), item)
+        drawn = _draw(sums[0, item, 0], sums[0, item, 1], mean[item], state.hyper[ITEM_SD], stream)
+        state.item_offset[item] = drawn

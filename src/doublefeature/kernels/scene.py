@@ -23,6 +23,8 @@ FloatArray = NDArray[np.float64]
 
 CHUNKS = 64
 """Pieces the rows of a side are cut into (fewer when there are fewer rows)."""
+PARTS = 16
+"""Groups of chunks with sums of their own, where what is summed is too large to keep per chunk."""
 
 
 class Side(NamedTuple):
@@ -148,6 +150,12 @@ def chunk_start(side: Side, chunk: int) -> int:
         else:
             high = middle
     return low
+
+
+@leaf
+def part_start(side: Side, part: int) -> int:
+    """Return the first row of a part (with few rows, some parts are empty)."""
+    return chunk_start(side, part * chunk_count(side) // PARTS)
 
 
 @leaf

@@ -16,9 +16,9 @@ FloatArray = NDArray[np.float64]
 
 
 @leaf
-def score_of(state: State, model: Model, user: int, item: int) -> float:
-    """Return the score of a pair from scratch: base, offsets and the effects of its shared features."""
-    total = model.base + state.item_offset[item] + state.user_offset[user]
+def shared_effects(state: State, user: int, item: int) -> float:
+    """Return the sum of the effects of the features a pair shares."""
+    total = 0.0
     for w in range(state.user_words.shape[1]):
         shared = state.user_words[user, w] & state.item_words[item, w]
         while shared != np.uint64(0):
@@ -28,26 +28,55 @@ def score_of(state: State, model: Model, user: int, item: int) -> float:
 
 
 @leaf
-def _rebuild_chunk(users: Side, state: State, model: Model, scores: FloatArray, chunk: int) -> None:
+def score_of(state: State, model: Model, user: int, item: int) -> float:
+    """Return the score of a pair from scratch: shared effects, base and offsets, added in this order."""
+    return shared_effects(state, user, item) + (model.base + state.item_offset[item] + state.user_offset[user])
+
+
+@leaf
+def _rebuild_chunk(users: Side, state: State, model: Model, scores: FloatArray, told: tuple[bool, bool, int]) -> None:
+    with_effects, with_offsets, chunk = told
     for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
         for j in range(users.ptr[user], users.ptr[user + 1]):
-            scores[j] = score_of(state, model, user, np.int64(users.other[j]))
+            item = np.int64(users.other[j])
+            if with_effects:
+                scores[j] = shared_effects(state, user, item)
+            if with_offsets:
+                scores[j] += model.base + state.item_offset[item] + state.user_offset[user]
 
 
 @threaded
-def _rebuild_threads(users: Side, state: State, model: Model, scores: FloatArray) -> None:
+def _rebuild_threads(users: Side, state: State, model: Model, scores: FloatArray, stages: tuple[bool, bool]) -> None:
     for chunk in prange(chunk_count(users)):
-        _rebuild_chunk(users, state, model, scores, chunk)
+        _rebuild_chunk(users, state, model, scores, (stages[0], stages[1], chunk))
 
 
 @kernel
-def rebuild_scores(users: Side, state: State, model: Model, scores: FloatArray, threads: int) -> None:
-    """Fill the scores of all ratings from the state."""
-    if threads > 1:
-        _rebuild_threads(users, state, model, scores)
+def _rebuild(scene: Scene, stages: tuple[bool, bool]) -> None:
+    users, state, model, scores = scene.users, scene.state, scene.model, scene.scores
+    if scene.threads > 1:
+        _rebuild_threads(users, state, model, scores, stages)
     else:
         for chunk in range(chunk_count(users)):
-            _rebuild_chunk(users, state, model, scores, chunk)
+            _rebuild_chunk(users, state, model, scores, (stages[0], stages[1], chunk))
+
+
+@kernel
+def rebuild_scores(scene: Scene) -> None:
+    """Fill the scores of all ratings from the state."""
+    _rebuild(scene, (True, True))
+
+
+@kernel
+def rebuild_effects(scene: Scene) -> None:
+    """First half of `rebuild_scores`: leave the shared effects alone in the scores."""
+    _rebuild(scene, (True, False))
+
+
+@kernel
+def add_offsets(scene: Scene) -> None:
+    """Second half of `rebuild_scores`: add base and offsets to the shared effects."""
+    _rebuild(scene, (False, True))
 
 
 @leaf

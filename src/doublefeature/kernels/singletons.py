@@ -72,11 +72,17 @@ def private_words(state: State) -> NDArray[np.uint64]:
 
 
 @leaf
-def _has_private(words: NDArray[np.uint64], private: NDArray[np.uint64], user: int) -> bool:
-    found = ZERO
-    for w in range(private.size):
-        found |= words[user, w] & private[w]
-    return found != ZERO
+def _mark_movers(words: NDArray[np.uint64], private: NDArray[np.uint64], dealt: SlotArray, movers: SlotArray) -> int:
+    """List the users who have private features or are dealt one; return how many they are."""
+    count = 0
+    for user in range(dealt.size):
+        found = ZERO
+        for w in range(private.size):
+            found |= words[user, w] & private[w]
+        if dealt[user] > 0 or found != ZERO:
+            movers[count] = user
+            count += 1
+    return count
 
 
 @kernel
@@ -116,12 +122,11 @@ def update_prior_singletons(scene: Scene) -> State:
     for _ in range(poisson(stream, scene.state.hyper[MASS])):
         dealt[below(stream, n_users)] += 1
     private = private_words(scene.state)
-    words = scene.state.user_words
-    for user in range(n_users):
-        if dealt[user] > 0 or _has_private(words, private, user):
-            old = private_slots(scene.state, private, user)
-            seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 1), user)
-            scene = with_state(scene, _renew(scene, user, old, dealt[user], stream))
+    movers = np.empty(n_users, np.int64)
+    for user in movers[: _mark_movers(scene.state.user_words, private, dealt, movers)]:
+        old = private_slots(scene.state, private, user)
+        seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 1), user)
+        scene = with_state(scene, _renew(scene, user, old, dealt[user], stream))
     return scene.state
 
 
@@ -262,16 +267,29 @@ def _decide(scene: Scene, user: int, private: NDArray[np.uint64], stream: Stream
     return DEATH_REFUSED, 0.0, 0.0
 
 
+@leaf
+def _mark_chosen(users: Side, key: np.uint64, place: np.uint64, told: tuple, stream: Stream) -> int:
+    """List the users of a chunk who get a try; return how many they are."""
+    share, chunk, chosen = told
+    count = 0
+    for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
+        seek(stream, key, place, user)
+        if uniform(stream) < share:
+            chosen[count] = user
+            count += 1
+    return count
+
+
 @kernel
 def _decide_chunk(
     scene: Scene, private: NDArray[np.uint64], share: float, chunk: int, outcome: SlotArray, born: FloatArray
 ) -> None:
     stream = new_stream()
     place = tick(scene.sweep, COLLAPSED_SINGLETONS, 0)
-    for user in range(chunk_start(scene.users, chunk), chunk_start(scene.users, chunk + 1)):
-        seek(stream, scene.key, place, user)
-        if uniform(stream) < share:
-            outcome[user], born[user, 0], born[user, 1] = _decide(scene, user, private, stream)
+    chosen = np.empty(chunk_start(scene.users, chunk + 1) - chunk_start(scene.users, chunk), np.int64)
+    for user in chosen[: _mark_chosen(scene.users, scene.key, place, (share, chunk, chosen), stream)]:
+        seek(stream, scene.key, tick(scene.sweep, COLLAPSED_SINGLETONS, 1), user)
+        outcome[user], born[user, 0], born[user, 1] = _decide(scene, user, private, stream)
 
 
 @threaded
@@ -311,9 +329,7 @@ def update_collapsed_singletons(scene: Scene, share: float) -> State:
     else:
         for chunk in range(chunk_count(scene.users)):
             _decide_chunk(scene, private, share, chunk, outcome, born)
-    for user in range(n_users):
-        if outcome[user] == NOTHING:
-            continue
+    for user in np.flatnonzero(outcome != NOTHING):
         if outcome[user] == BORN or outcome[user] == BIRTH_REFUSED:
             note(scene.tally, COLLAPSED_BIRTH, outcome[user] == BORN)
         else:

@@ -93,7 +93,7 @@ def build_scene(data: RatingArrays, priors: Priors, moves: Moves, start: State, 
 def prepare(scene: Scene) -> None:
     """Fill what is derived from the state: likelihood and scores."""
     refresh(scene.like, scene.state, scene.model)
-    rebuild_scores(scene.users, scene.state, scene.model, scene.scores, scene.threads)
+    rebuild_scores(scene)
 
 
 @kernel
