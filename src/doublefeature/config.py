@@ -197,6 +197,10 @@ class Schedule(_Settings):
         if self.warmup >= self.sweeps:
             raise SettingsError(f"warmup ({self.warmup}) must be below sweeps ({self.sweeps}), or no draw is left.")
 
+    def keeps(self, sweep: int) -> bool:
+        """Whether the state after so many sweeps is kept as a draw."""
+        return sweep > self.warmup and (sweep - self.warmup) % self.thin == 0
+
     @property
     def draws_per_chain(self) -> int:
         """How many draws one chain keeps."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from doublefeature.config import Moves, Priors, Schedule, check_seed
 from doublefeature.errors import SettingsError
@@ -18,7 +19,7 @@ from doublefeature.inference.progress import Progress, ProgressCallback
 from doublefeature.kernels.scene import MOVE_NAMES, Scene
 from doublefeature.kernels.sweep import build_plan, build_scene, sweep_once
 from doublefeature.model.state import State, build_model, check_state, empty_state
-from doublefeature.posterior.draws import Draw, Posterior, draw_of, gather
+from doublefeature.posterior.draws import Draw, Posterior, Trace, draw_of, gather
 from doublefeature.ratings import Ratings
 
 
@@ -29,7 +30,17 @@ class Start(NamedTuple):
     sweep: int = 0
 
 
-def run_chain(
+class Sweep(NamedTuple):
+    """What one sweep left behind. The state is the sampler's own: copy what is to be kept."""
+
+    chain: int
+    number: int  # sweeps done
+    state: State
+    log_likelihood: float
+    tally: NDArray[np.int64]  # (moves, 2) tries and acceptances since the start of this run
+
+
+def run_sweeps(
     ratings: Ratings,
     priors: Priors,
     schedule: Schedule,
@@ -38,8 +49,8 @@ def run_chain(
     stream: tuple[int, int] = (0, 0),
     start: Start | None = None,
     progress: ProgressCallback | None = None,
-) -> Iterator[Draw]:
-    """Run one chain and yield the draws it keeps. The caller may stop at any time.
+) -> Iterator[Sweep]:
+    """Run one chain and yield after every sweep. The caller may stop at any time.
 
     Parameters
     ----------
@@ -69,8 +80,53 @@ def run_chain(
             per_sweep = (time.monotonic() - clock) / (done - begin.sweep)
             left = per_sweep * (schedule.sweeps - done)
             progress(_news(scene, (chain, done, schedule.sweeps), log_likelihood, left))
-        if done > schedule.warmup and (done - schedule.warmup) % schedule.thin == 0:
-            yield draw_of(state, chain, done, log_likelihood)
+        yield Sweep(chain, done, state, log_likelihood, scene.tally)
+
+
+def run_chain(
+    ratings: Ratings,
+    priors: Priors,
+    schedule: Schedule,
+    moves: Moves | None = None,
+    *,
+    stream: tuple[int, int] = (0, 0),
+    start: Start | None = None,
+    progress: ProgressCallback | None = None,
+) -> Iterator[Draw]:
+    """Run one chain and yield the draws it keeps (see `run_sweeps` for the parameters)."""
+    for sweep in run_sweeps(ratings, priors, schedule, moves, stream=stream, start=start, progress=progress):
+        if schedule.keeps(sweep.number):
+            yield draw_of(sweep.state, sweep.chain, sweep.number, sweep.log_likelihood)
+
+
+class Recorder:
+    """Keeps a chain's draws and its trace in memory."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._rows: list[tuple[float, int, NDArray[np.float64]]] = []
+        self._last: Sweep | None = None
+        self.draws: list[Draw] = []
+
+    def add(self, sweep: Sweep) -> None:
+        """Take a sweep's row of the trace, and its draw if the schedule keeps it."""
+        self._rows.append((sweep.log_likelihood, int(sweep.state.active.sum()), sweep.state.hyper.copy()))
+        self._last = sweep
+        if self._schedule.keeps(sweep.number):
+            self.draws.append(draw_of(sweep.state, sweep.chain, sweep.number, sweep.log_likelihood))
+
+    def trace(self) -> Trace | None:
+        """Return what was recorded; None before the first sweep."""
+        if self._last is None:
+            return None
+        return Trace(
+            chain=self._last.chain,
+            log_likelihood=np.array([row[0] for row in self._rows]),
+            n_features=np.array([row[1] for row in self._rows]),
+            hyper=np.array([row[2] for row in self._rows]),
+            tally=self._last.tally.copy(),
+            move_names=MOVE_NAMES,
+        )
 
 
 def sample(
@@ -94,17 +150,13 @@ def sample(
     own = Schedule(**{**schedule.to_dict(), "threads": each})
     stop = threading.Event()
 
-    def run(chain: int) -> list[Draw]:
-        def report(news: Progress) -> None:
-            if progress is not None:
-                progress(news)
+    def run(chain: int) -> Recorder:
+        recorder = Recorder(own)
+        for sweep in run_sweeps(ratings, priors, own, moves, stream=(seed, chain), progress=progress):
+            recorder.add(sweep)
             if stop.is_set():
-                raise _StoppedError
-
-        try:
-            return list(run_chain(ratings, priors, own, moves, stream=(seed, chain), progress=report))
-        except _StoppedError:
-            return []
+                break
+        return recorder
 
     with ThreadPoolExecutor(side_by_side) as pool:
         futures = [pool.submit(run, chain) for chain in range(schedule.chains)]
@@ -115,11 +167,8 @@ def sample(
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     base = build_model(priors, 0, 0, ratings.n_levels).base
-    return gather(base, chains)
-
-
-class _StoppedError(Exception):
-    """Ends a chain whose run was interrupted."""
+    traces = [trace for recorder in chains if (trace := recorder.trace()) is not None]
+    return gather(base, [recorder.draws for recorder in chains], traces)
 
 
 def _check_start(start: Start, ratings: Ratings) -> None:

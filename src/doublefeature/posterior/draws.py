@@ -76,12 +76,24 @@ def draw_of(state: State, chain: int, sweep: int, log_likelihood: float) -> Draw
     )
 
 
+class Trace(NamedTuple):
+    """One chain, sweep by sweep, warm-up included: what convergence is judged by."""
+
+    chain: int
+    log_likelihood: FloatArray  # (sweeps,)
+    n_features: NDArray[np.int64]  # (sweeps,)
+    hyper: FloatArray  # (sweeps, 6)  see `doublefeature.model.state.NOISE` and its neighbours
+    tally: NDArray[np.int64]  # (moves, 2)  tries and acceptances of the moves named in `move_names`
+    move_names: tuple[str, ...]
+
+
 @dataclass
 class Posterior:
     """The draws of all chains, in order of chain and sweep, and the base score b0 they share."""
 
     base: float
     draws: list[Draw] = field(default_factory=list)
+    traces: list[Trace] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.draws)
@@ -100,6 +112,6 @@ class Posterior:
         return np.array([draw.hyper[0] for draw in self.draws])
 
 
-def gather(base: float, chains: Sequence[Sequence[Draw]]) -> Posterior:
+def gather(base: float, chains: Sequence[Sequence[Draw]], traces: Sequence[Trace] = ()) -> Posterior:
     """Return the draws of several chains as one posterior."""
-    return Posterior(base, [draw for chain in chains for draw in chain])
+    return Posterior(base, [draw for chain in chains for draw in chain], list(traces))
