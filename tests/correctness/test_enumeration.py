@@ -14,8 +14,9 @@ def test_matches_the_exact_posterior(name):
 
 @pytest.mark.parametrize("name", [name for name in WRONG if name != SUBTLE])
 def test_wrong_samplers_are_rejected(name):
-    """At a tenth of the sweeps a z is about a third of the full tier's, which also rejects the subtle defect."""
-    assert np.abs(wrong_z(name, QUICK)).max() > 4.5
+    """At fewer sweeps a z is smaller than the full tier's, which also rejects the subtle defect."""
+    n_sweeps = 5 * QUICK if name == "only last singleton dropped" else QUICK
+    assert np.abs(wrong_z(name, n_sweeps)).max() > 4.5
 
 
 def test_a_random_scan_order_passes_where_age_order_fails():
