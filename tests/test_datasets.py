@@ -24,6 +24,7 @@ def test_folder_comes_from_the_environment(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", DATASET_NAMES)
 def test_absent_data_say_what_to_set(name, monkeypatch, tmp_path):
     monkeypatch.delenv("DOUBLEFEATURE_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(InputError, match=f"Set DOUBLEFEATURE_DATA to the folder that holds {name}/"):
         load_dataset(name)
     monkeypatch.setenv("DOUBLEFEATURE_DATA", str(tmp_path / "two\nlines"))

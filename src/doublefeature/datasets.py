@@ -1,7 +1,7 @@
 """Named data sets, read from a folder that the user keeps: none comes with the package.
 
 Set the environment variable ``DOUBLEFEATURE_DATA`` to a folder that holds the unpacked data sets under their
-names, such as ``ml-1m/ratings.dat``.
+names, such as ``ml-1m/ratings.dat``, or fetch them into the user's cache (`doublefeature.fetching`).
 """
 
 from __future__ import annotations
@@ -39,15 +39,21 @@ def data_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
-def load_dataset(name: str) -> Ratings:
-    """Read one of `DATASET_NAMES` from `data_folder`, with the levels its publishers declare."""
+def cache_folder() -> Path:
+    """Return where fetched data sets go: `data_folder`, or a folder in the user's cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return data_folder() or Path(home) / "doublefeature" / "data"
+
+
+def load_dataset(name: str, *, folder: Path | None = None) -> Ratings:
+    """Read one of `DATASET_NAMES`, with the levels its publishers declare, from a folder, or where fetched ones go."""
     if name not in _DATA_SETS:
         raise InputError(f"data set {show(name)} is not known. Known are: {', '.join(DATASET_NAMES)}.")
-    known, folder = _DATA_SETS[name], data_folder()
-    remedy = f"Set DOUBLEFEATURE_DATA to the folder that holds {name}/{known.file}"
-    if folder is None:
-        raise InputError(f"data set {name} cannot be found: DOUBLEFEATURE_DATA is not set. {remedy}.")
-    path = folder / name / known.file
+    known = _DATA_SETS[name]
+    path = (folder or cache_folder()) / name / known.file
     if not path.is_file():
-        raise InputError(f"{display_name(path)}: there is no such file. {remedy}.")
+        remedy = f"Set DOUBLEFEATURE_DATA to the folder that holds {name}/{known.file}"
+        raise InputError(
+            f"{display_name(path)}: there is no such file. {remedy}, or run: doublefeature data fetch {name}"
+        )
     return read_delimited(path, lambda head: known.layout, levels=parse_levels(known.levels))

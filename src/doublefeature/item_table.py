@@ -1,0 +1,82 @@
+"""A table beside the ratings: titles and other columns of items, by raw id."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Hashable
+from pathlib import Path
+
+from doublefeature._delimited import display_name, opened
+from doublefeature.errors import RatingsError, show
+
+ItemTable = dict[Hashable, dict[str, str]]
+"""Columns of every item; `title` is among them when the table has one."""
+
+SEPARATORS = ("::", "\t", "|", ";", ",")
+ID_NAMES = ("item", "itemid", "movieid", "id", "iid", "movie")
+TITLE_NAMES = ("title", "name", "label", "movietitle")
+MOST_BYTES = 256 * 2**20
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+def read_items(source: str | os.PathLike[str]) -> ItemTable:
+    """Read a text table whose first column, or the one named like an item id, holds item ids.
+
+    With or without header; separators `::`, tab, `|`, `;` and `,`; UTF-8, or Latin-1 as MovieLens has it. Without a
+    header the second column is the title.
+    """
+    path = Path(source)
+    name = display_name(path)
+    rows = _rows(_text(path, name), name)
+    first = [_plain(cell) for cell in rows[0]]
+    has_header = any(cell in ID_NAMES for cell in first)
+    columns = rows[0] if has_header else ["id", "title", *(f"column {k}" for k in range(3, len(first) + 1))]
+    at = next((k for k, cell in enumerate(first) if cell in ID_NAMES), 0) if has_header else 0
+    names = ["title" if _plain(column) in TITLE_NAMES else column.strip() for column in columns]
+    body = rows[1:] if has_header else rows
+    ids = _ids([row[at].strip() for row in body])
+    table: ItemTable = {}
+    for line, (label, row) in enumerate(zip(ids, body, strict=True), 1 + has_header):
+        if label in table:
+            raise RatingsError(f"{name}, line {line}: item {show(label)} comes twice. Keep one row per item.")
+        table[label] = {key: cell.strip() for k, (key, cell) in enumerate(zip(names, row, strict=False)) if k != at}
+    return table
+
+
+def _text(path: Path, name: str) -> str:
+    with opened(path) as raw:
+        data = raw.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise RatingsError(f"{name}: an item table above {MOST_BYTES >> 20} MB. Give the columns that matter only.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _rows(text: str, name: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise RatingsError(f"{name}: the item table is empty. Each line needs an item id and a title.")
+    separator = next((mark for mark in SEPARATORS if all(mark in line for line in lines[:20])), None)
+    if separator is None:
+        raise RatingsError(f"{name}, line 1: no two columns between any of {', '.join(map(repr, SEPARATORS))}.")
+    if separator == "::":
+        return [line.split(separator) for line in lines]
+    try:
+        rows = list(csv.reader(io.StringIO(text), delimiter=separator, strict=separator == ","))
+    except csv.Error as problem:
+        raise RatingsError(f"{name}: {problem}. Close the quotes or double inner ones.") from None
+    return [row for row in rows if any(cell.strip() for cell in row)]
+
+
+def _plain(text: str) -> str:
+    return "".join(filter(str.isalnum, text)).lower()
+
+
+def _ids(texts: list[str]) -> list[Hashable]:
+    """Whole numbers when all ids are, as in ratings; else text."""
+    return [int(text) for text in texts] if all(map(_WHOLE.fullmatch, texts)) else list(texts)

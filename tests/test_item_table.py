@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from doublefeature.errors import RatingsError
+from doublefeature.item_table import read_items
+
+
+def write(tmp_path, text, encoding="utf-8"):
+    path = tmp_path / "items.txt"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("movieId,title,genres\n1,Alien,Horror\n2,Heat,Crime\n", {1: "Alien", 2: "Heat"}),
+        ("1::Alien::Horror\n2::Heat::Crime\n", {1: "Alien", 2: "Heat"}),
+        ("1|Alien|01-Jan-1979\n2|Heat|\n", {1: "Alien", 2: "Heat"}),
+        ("a\tAlien\nb\tHeat, 1995\n", {"a": "Alien", "b": "Heat, 1995"}),
+        ('title,item\n"Heat, again",b\nAlien,a\n', {"b": "Heat, again", "a": "Alien"}),
+        ("\ufeffid;name\n01;Alien\n2;Heat\n", {"01": "Alien", "2": "Heat"}),
+    ],
+)
+def test_titles_by_id(tmp_path, text, table):
+    assert {label: row["title"] for label, row in read_items(write(tmp_path, text)).items()} == table
+
+
+def test_other_columns_are_kept(tmp_path):
+    table = read_items(write(tmp_path, "movieId,title,genres\n1,Alien,Horror\n"))
+    assert table == {1: {"title": "Alien", "genres": "Horror"}}
+
+
+def test_latin_1_is_read(tmp_path):
+    table = read_items(write(tmp_path, "1::Amélie::Comedy\n", "latin-1"))
+    assert table[1]["title"] == "Amélie"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the item table is empty"),
+        ("1 Alien\n", "no two columns"),
+        ("1,Alien\n1,Heat\n", "line 2: item 1 comes twice"),
+        ('1,"Alien\n2,Heat\n', "Close the quotes"),
+    ],
+)
+def test_bad_tables_say_what_is_wrong(tmp_path, text, message):
+    with pytest.raises(RatingsError, match=message) as problem:
+        read_items(write(tmp_path, text))
+    assert "\n" not in str(problem.value)
+
+
+def test_missing_table(tmp_path):
+    with pytest.raises(RatingsError, match="no such file"):
+        read_items(tmp_path / "absent.csv")
