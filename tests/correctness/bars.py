@@ -73,9 +73,12 @@ def _calibration(effort: float) -> Outcome:
     from tests.correctness.calibration import calibration
 
     report = calibration(max(40, int(500 * effort)))
-    values = {name: p for name, p in report.items() if not name.startswith("coverage")}
-    name = min(values, key=lambda key: values[key])
-    return "C4 calibration", f"smallest p {values[name]:.4f} ({name}), bar {0.01 / 13:.5f}", values[name] > 0.01 / 13
+    covered = report.pop("coverage")
+    name = min(report, key=lambda key: report[key])
+    shares = ", ".join(f"{share:.0%}: {found:.1%}" for share, (found, _) in covered.items())
+    figure = f"smallest p {report[name]:.4f} ({name}), bar {0.01 / 13:.5f}; intervals cover {shares}, bar |z| 3"
+    holds = report[name] > 0.01 / 13 and all(abs(z) < 3.0 for _, z in covered.values())
+    return "C4 calibration", figure, holds
 
 
 def _recovery(tau: float, effort: float) -> Outcome:

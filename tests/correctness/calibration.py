@@ -30,8 +30,10 @@ from tests.correctness.tiny import draw_all, ratings_of, scene_of
 SIZES = (20, 15, 5)
 DRAWS = 99
 WARMUP = 300
-THIN = 20
-"""About 100 independent draws of offsets and means, 40 of K, λ and the log likelihood (50 gives 100 of those)."""
+THIN = 50
+"""Leaves about 100 independent draws even of K, λ and the log likelihood, which mix slowest."""
+SIMULATIONS = 4_000
+"""Sets of even ranks that the largest difference between ranks and evenness is held against."""
 BINS = 20
 LEVEL = 0.01
 SHARES = (0.5, 0.8, 0.95)
@@ -151,6 +153,23 @@ def p_values(found: np.ndarray) -> dict[str, float]:
     return result
 
 
+def ecdf_p_values(found: np.ndarray) -> dict[str, float]:
+    """Return, per quantity, how often even ranks stray as far from evenness at any rank as these do.
+
+    Above a level q, this is the same as an empirical distribution inside its simultaneous band of level 1 − q.
+    """
+    rng = np.random.default_rng(0)
+    even = np.sort([_largest_gap(rng.integers(0, DRAWS + 1, found.shape[0])) for _ in range(SIMULATIONS)])
+    gaps = [_largest_gap(found[:, column]) for column in range(len(QUANTITIES))]
+    beyond = SIMULATIONS - np.searchsorted(even, gaps)
+    return {name: (1.0 + n) / (1.0 + SIMULATIONS) for name, n in zip(QUANTITIES, beyond.tolist(), strict=True)}
+
+
+def _largest_gap(column: np.ndarray) -> float:
+    reached = np.cumsum(np.bincount(column, minlength=DRAWS + 1)) / column.size
+    return float(np.abs(reached - np.arange(1, DRAWS + 2) / (DRAWS + 1)).max())
+
+
 def coverage(found: np.ndarray) -> dict[float, tuple[float, float]]:
     """Return for every interval its share of held-out scores covered, and the z of that share."""
     scores = found[:, len(QUANTITIES) :]
@@ -166,7 +185,7 @@ def coverage(found: np.ndarray) -> dict[float, tuple[float, float]]:
 def calibration(
     n_replications: int, seed: int = 1, *, wrong_prior: bool = False, thin: int = THIN, processes: int = 2
 ) -> dict[str, float | dict[float, tuple[float, float]]]:
-    """Return a p-value per quantity and, under "coverage", shares of held-out scores covered with their z."""
+    """Return two p-values per quantity and, under "coverage", shares of held-out scores covered with their z."""
     starts = [n_replications * i // (4 * processes) for i in range(4 * processes + 1)]
     context = multiprocessing.get_context("spawn")
     ranks_with_scores(1, seed)  # fills the cache of compiled code, so that the processes need not
@@ -176,7 +195,8 @@ def calibration(
             for start, end in pairwise(starts)
         ]
         found = np.concatenate([job.result() for job in jobs])
-    return {**p_values(found), "coverage": coverage(found)}
+    bands = {f"{name} (ECDF)": p for name, p in ecdf_p_values(found).items()}
+    return {**p_values(found), **bands, "coverage": coverage(found)}
 
 
 def main() -> None:
