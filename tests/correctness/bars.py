@@ -81,6 +81,20 @@ def _calibration(effort: float) -> Outcome:
     return "C4 calibration", figure, holds
 
 
+def _repeats(effort: float) -> Outcome:
+    """R1, R2: threads and repetition change nothing, seeds and chains change everything."""
+    from tests.kernels.test_invariance import digest, run, simulated
+
+    same = {digest(3, 0, threads) for threads in (1, 2)} | {digest(3, 0, 1) for _ in range(max(2, int(20 * effort)))}
+    others = {digest(seed, chain, 1) for seed, chain in ((4, 0), (3, 1), (4, 1), (0, 3))}
+    n_sweeps = max(400, int(5_000 * effort))
+    traces = [run(simulated(60, 25, stream=(3, chain)), n_sweeps)[1][n_sweeps // 10 :: 10] for chain in range(4)]
+    correlation = float(np.abs(np.corrcoef(traces)[np.triu_indices(4, 1)]).max())
+    figure = f"{len(same)} digest of all repeats, {len(others)} of 4 other streams, chains correlate {correlation:.2f}"
+    holds = len(same) == 1 and len(others | same) == 5 and correlation < 0.2
+    return "R1, R2 repeats", f"{figure} (bar 0.2)", holds
+
+
 def _recovery(tau: float, effort: float) -> Outcome:
     from doublefeature.config import Schedule
     from doublefeature.studies.recovery import Design, recover
@@ -117,6 +131,7 @@ def bars() -> list[Callable[[float], Outcome]]:
         *(partial(_wrong, name) for name in (*WRONG, CONTROL_NAME)),
         *(partial(_mutation, name) for name in MUTATIONS),
         _ratios,
+        _repeats,
         _numerics,
     ]
 
