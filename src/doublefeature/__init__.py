@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from doublefeature._version import __version__
+
 if TYPE_CHECKING:
     from doublefeature.config import Moves, Priors, Schedule, preset
     from doublefeature.datasets import load_dataset
@@ -19,22 +21,25 @@ if TYPE_CHECKING:
         NotFittedError,
         RatingsError,
         SettingsError,
+        StoreError,
     )
     from doublefeature.inference.chain import Start, run_chain, sample
+    from doublefeature.posterior.prediction import Prediction
     from doublefeature.ratings import Ratings
+    from doublefeature.item_table import read_items
     from doublefeature.readers import read_ratings
-    from doublefeature.recommender import DoubleFeature, Prediction
-
-__version__ = "0.1.0.dev0"
+    from doublefeature.recommender import DoubleFeature, load
 
 _HOMES = {
     "config": ("Moves", "Priors", "Schedule", "preset"),
     "datasets": ("load_dataset",),
-    "errors": ("DoubleFeatureError", "NotFittedError", "RatingsError", "SettingsError"),
+    "errors": ("DoubleFeatureError", "NotFittedError", "RatingsError", "SettingsError", "StoreError"),
     "inference.chain": ("Start", "run_chain", "sample"),
+    "posterior.prediction": ("Prediction",),
+    "item_table": ("read_items",),
     "ratings": ("Ratings",),
     "readers": ("read_ratings",),
-    "recommender": ("DoubleFeature", "Prediction"),
+    "recommender": ("DoubleFeature", "load"),
 }
 
 __all__ = [
@@ -49,8 +54,11 @@ __all__ = [
     "Schedule",
     "SettingsError",
     "Start",
+    "StoreError",
+    "load",
     "load_dataset",
     "preset",
+    "read_items",
     "read_ratings",
     "run_chain",
     "sample",

@@ -4,7 +4,8 @@ DoubleFeatureError
 ├── InputError              exit code 2: what was given cannot be used
 │   ├── RatingsError        ratings, files and frames
 │   ├── SettingsError       priors, schedules, presets, seeds
-│   └── NotFittedError      a question asked before `fit`
+│   ├── NotFittedError      a question asked before `fit`
+│   └── StoreError          a folder that is no model, or a damaged one
 └── EnvironmentProblem      exit code 3: disk, permissions, a missing extra
     └── MissingExtraError   an optional dependency is not installed
 
@@ -36,6 +37,10 @@ class SettingsError(InputError):
 
 class NotFittedError(InputError):
     """The model was asked something before `fit`."""
+
+
+class StoreError(InputError):
+    """A folder is no model, is damaged, or cannot take what is to be stored."""
 
 
 class EnvironmentProblem(DoubleFeatureError):

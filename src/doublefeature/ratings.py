@@ -195,6 +195,14 @@ class Ratings:
         """Code of a raw item id."""
         return find_id(item, self._item_index, "item")
 
+    def has_user(self, user: Hashable) -> bool:
+        """Whether a raw user id is known."""
+        return user in self._user_index
+
+    def has_item(self, item: Hashable) -> bool:
+        """Whether a raw item id is known."""
+        return item in self._item_index
+
     def rated_items(self, user: Hashable) -> dict[Hashable, Level]:
         """Return a user's rated items and the levels given, in raw ids and labels."""
         code = self.user_code(user)

@@ -93,6 +93,31 @@ def read_ratings(
     return read_delimited(path, request.layout, levels=scale, duplicates=duplicates)
 
 
+def read_pairs(source: str | os.PathLike[str]) -> list[tuple[str, str]]:
+    """Read the users and items of a text table, ids as written: the first two columns, or those with known names."""
+    path = Path(source)
+    name = display_name(path)
+    with opened(path) as raw:
+        try:
+            text = raw.read().decode("utf-8-sig")
+        except UnicodeDecodeError as problem:
+            raise RatingsError(f"{name}: byte {problem.start} is not UTF-8. Convert the file first.") from None
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise RatingsError(f"{name}: the file is empty. Each line needs a user and an item.")
+    separator = next((mark for mark in SEPARATORS if mark in lines[0]), None)
+    if separator is None:
+        raise RatingsError(f"{name}, line 1: no two columns between any of {', '.join(map(repr, SEPARATORS))}.")
+    rows = [[cell.strip() for cell in split_row([line], separator, name)] for line in lines]
+    columns = _known_column("user", rows[0]), _known_column("item", rows[0])
+    named = None not in columns
+    user, item = (columns[0] or 0, columns[1] or 0) if named else (0, 1)
+    for line, row in enumerate(rows, 1):
+        if len(row) <= max(user, item):
+            raise RatingsError(f"{name}, line {line}: {len(row)} column(s), a user and an item are needed.")
+    return [(row[user], row[item]) for row in rows[1 if named else 0 :]]
+
+
 @dataclass(frozen=True)
 class _Request:
     """What the caller said about a text file; the file's first lines say the rest."""

@@ -1,55 +1,69 @@
-"""The estimator most people use."""
+"""The estimator most people use: fit ratings, then ask in your own ids."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from typing import Any, Self
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from doublefeature.config import Moves, Priors, Schedule, check_seed, preset
-from doublefeature.errors import NotFittedError
+from doublefeature.errors import NotFittedError, SettingsError, show
 from doublefeature.inference.chain import sample
+from doublefeature.inference.diagnostics import Diagnosis, diagnose
+from doublefeature.inference.fit import extend, fit_into
 from doublefeature.inference.progress import ProgressCallback
+from doublefeature.item_table import ItemTable
+from doublefeature.levels import Level, format_levels, level_positions
+from doublefeature.posterior import features, ranking, similar
 from doublefeature.posterior.draws import Posterior
-from doublefeature.posterior.predict import predict_levels
+from doublefeature.posterior.explain import Explanation, explain
+from doublefeature.posterior.predict import Codes, predict_levels
+from doublefeature.posterior.prediction import Prediction, level_values
+from doublefeature.posterior.steady import steady_features
+from doublefeature.posterior.store import ModelFolder
 from doublefeature.ratings import Ratings
 from doublefeature.readers import read_ratings
 
-FloatArray = NDArray[np.float64]
+STRANGER = -1
+"""The code of a user or item that is not in the training data."""
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Predicted levels of (user, item) pairs."""
+class Recommendation(NamedTuple):
+    """One item for one user."""
 
-    pairs: list[tuple[Hashable, Hashable]]
-    levels: tuple[Any, ...]
-    proba: FloatArray  # (pairs, levels) probability of every level
+    item: Hashable
+    title: str
+    mean: float
+    sd: float
+    lower: Level  # ends of the shortest run of levels that holds 80 %
+    upper: Level
+    at_least: float  # probability of the level asked for, or a higher one
+    proba: tuple[float, ...]
 
-    @property
-    def mode(self) -> list[Any]:
-        """The most probable level of each pair."""
-        return [self.levels[position] for position in self.proba.argmax(axis=1)]
 
-    @property
-    def mean(self) -> FloatArray:
-        """Mean rating of each pair; text levels count as 1, 2, …."""
-        return self.proba @ self._values
+class RankedItem(NamedTuple):
+    """One item of an overall ranking, with the interval of what it is ranked by."""
 
-    @property
-    def sd(self) -> FloatArray:
-        """Standard deviation of the rating of each pair."""
-        spread: FloatArray = np.sqrt(np.maximum(self.proba @ self._values**2 - self.mean**2, 0.0))
-        return spread
+    item: Hashable
+    title: str
+    mean: float
+    lower: float
+    upper: float
 
-    @property
-    def _values(self) -> FloatArray:
-        if isinstance(self.levels[0], str):
-            return np.arange(1.0, len(self.levels) + 1.0)
-        return np.array(self.levels, dtype=np.float64)
+
+class SimilarItem(NamedTuple):
+    """One item like another: how their scores go together over users."""
+
+    item: Hashable
+    title: str
+    correlation: float
+    covariance: float
 
 
 class DoubleFeature:
@@ -72,7 +86,16 @@ class DoubleFeature:
     """
 
     ratings_: Ratings
+    """What the model was fitted on."""
+    heldout_: Ratings | None
+    """What was kept out to measure its quality."""
     posterior_: Posterior
+    priors_: Priors
+    schedule_: Schedule
+    moves_: Moves
+    items_: ItemTable
+    finished_: bool
+    """False when the fit was stopped before its end."""
 
     def __init__(
         self,
@@ -89,21 +112,293 @@ class DoubleFeature:
         self.moves = moves
         self.seed = seed
 
-    def fit(self, ratings: Any, *, progress: ProgressCallback | None = None) -> Self:
-        """Sample the posterior given ratings: a `Ratings`, a path, or a data frame."""
+    def fit(
+        self,
+        ratings: Any,
+        *,
+        items: ItemTable | None = None,
+        holdout: float = 0.0,
+        out: str | os.PathLike[str] | None = None,
+        progress: ProgressCallback | None = None,
+        stop: threading.Event | None = None,
+    ) -> Self:
+        """Sample the posterior given ratings: a `Ratings`, a path, or a data frame.
+
+        Parameters
+        ----------
+        items
+            Columns of items by raw id, such as their titles (`read_items`).
+        holdout
+            Share of the ratings kept out of the fit, to measure how good it is.
+        out
+            New folder to keep the draws in while they are made; a broken run can then be resumed.
+        stop
+            When set, the fit ends after the current sweep. Without a folder what was drawn so far is kept.
+        """
         seed = check_seed(self.seed)
-        priors = self.priors or preset(self.preset)
+        self.priors_ = self.priors or preset(self.preset)
+        self.schedule_ = self.schedule or Schedule()
+        self.moves_ = self.moves or Moves()
         data = ratings if isinstance(ratings, Ratings) else read_ratings(ratings)
-        self.posterior_ = sample(data, priors, self.schedule, self.moves, seed=seed, progress=progress)
-        self.ratings_ = data
-        return self
+        self.ratings_, self.heldout_ = data.split(holdout, seed=seed) if holdout else (data, None)
+        self.items_ = items or {}
+        self._forget()
+        if out is None:
+            self.posterior_ = sample(
+                self.ratings_, self.priors_, self.schedule_, self.moves_, seed=seed, progress=progress, stop=stop
+            )
+            self.finished_ = stop is None or not stop.is_set()
+            return self
+        folder = ModelFolder.create(
+            Path(out),
+            ratings=self.ratings_,
+            priors=self.priors_,
+            schedule=self.schedule_,
+            moves=self.moves_,
+            seed=seed,
+            preset=self.preset,
+            items=self.items_,
+            heldout=self.heldout_,
+        )
+        return self._run(folder, progress, stop)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Open a model folder written by `fit` or `save`."""
+        folder = ModelFolder.open(Path(path))
+        model = cls._of(folder)
+        model.posterior_ = folder.posterior()
+        model.finished_ = folder.finished
+        return model
+
+    @classmethod
+    def resume(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        sweeps: int | None = None,
+        threads: int | None = None,
+        progress: ProgressCallback | None = None,
+        stop: threading.Event | None = None,
+    ) -> Self:
+        """Go on with a fit that was interrupted, or lengthen a finished one to so many sweeps per chain.
+
+        The draws are those the run would have made without the break.
+        """
+        folder = ModelFolder.open(Path(path))
+        if sweeps is not None:
+            extend(folder, sweeps)
+        return cls._of(folder)._run(folder, progress, stop, threads)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a new folder."""
+        self._check_fitted()
+        ModelFolder.save(
+            Path(path),
+            self.posterior_,
+            ratings=self.ratings_,
+            priors=self.priors_,
+            schedule=self.schedule_,
+            moves=self.moves_,
+            seed=self.seed,
+            preset=self.preset,
+            items=self.items_,
+            heldout=self.heldout_,
+        )
 
     def predict(self, pairs: Iterable[tuple[Hashable, Hashable]]) -> Prediction:
-        """Return the probability of every level for pairs of raw ids."""
+        """Return the probability of every level for pairs of raw ids; for unknown ids the prior answers."""
+        self._check_fitted()
+        asked = list(pairs)
+        users = np.array([self._user_code(user) for user, _ in asked], dtype=np.int64)
+        items = np.array([self._item_code(item) for _, item in asked], dtype=np.int64)
+        table = predict_levels(self.posterior_, users, items)
+        known = np.stack([users, items], axis=1) >= 0
+        return Prediction(asked, tuple(self.ratings_.levels), table, known)
+
+    def recommend(
+        self,
+        user: Hashable,
+        n: int = 10,
+        *,
+        rank_by: ranking.RankBy = "mean",
+        level: Level | None = None,
+        quantile: float = 0.1,
+        allow: Iterable[Hashable] | None = None,
+        deny: Iterable[Hashable] | None = None,
+        seed: int = 0,
+    ) -> list[Recommendation]:
+        """Return the n best items that the user has not rated (see `doublefeature.posterior.ranking.recommend`)."""
+        self._check_fitted()
+        code = self._user_code(user)
+        found = ranking.recommend(
+            self.posterior_,
+            code,
+            seen=self._seen(code),
+            values=level_values(self.ratings_.levels),
+            n=n,
+            rank_by=rank_by,
+            level=self.level_position(self.high_level if level is None else level),
+            quantile=quantile,
+            allow=None if allow is None else [self.ratings_.item_code(item) for item in allow],
+            deny=None if deny is None else [self.ratings_.item_code(item) for item in deny],
+            seed=seed,
+        )
+        labels, levels = self.ratings_.items, self.ratings_.levels
+        return [
+            Recommendation(
+                item=labels[item],
+                title=self.title(labels[item]),
+                mean=float(found.mean[k]),
+                sd=float(found.sd[k]),
+                lower=levels[found.lower[k]],
+                upper=levels[found.upper[k]],
+                at_least=float(found.at_least[k]),
+                proba=tuple(found.proba[k].tolist()),
+            )
+            for k, item in enumerate(found.items.tolist())
+        ]
+
+    def prefer(self, user: Hashable, item_a: Hashable, item_b: Hashable) -> ranking.Preference:
+        """Return how likely the user rates A above, level with, and below B."""
+        self._check_fitted()
+        if item_a == item_b:
+            return ranking.Preference(above=0.0, level=1.0, below=0.0, difference=0.0)
+        codes = self._user_code(user), self._item_code(item_a), self._item_code(item_b)
+        return ranking.prefer(self.posterior_, *codes, level_values(self.ratings_.levels))
+
+    def top(self, n: int = 10, *, by: ranking.TopBy = "rating") -> list[RankedItem]:
+        """Return the leading items by posterior mean rating over all users, or by item offset."""
+        self._check_fitted()
+        found = ranking.top(self.posterior_, n, level_values(self.ratings_.levels), by)
+        labels = [self.ratings_.items[item] for item in found.items.tolist()]
+        columns = zip(labels, found.mean.tolist(), found.lower.tolist(), found.upper.tolist(), strict=True)
+        return [RankedItem(item, self.title(item), *numbers) for item, *numbers in columns]
+
+    def similar_items(self, item: Hashable, n: int = 10) -> list[SimilarItem]:
+        """Return the items whose scores go together with this one's over users."""
+        self._check_fitted()
+        found = similar.similar_items(self.posterior_, self.ratings_.item_code(item), n)
+        labels = [self.ratings_.items[code] for code in found.codes.tolist()]
+        columns = zip(labels, found.correlation.tolist(), found.covariance.tolist(), strict=True)
+        return [SimilarItem(label, self.title(label), *numbers) for label, *numbers in columns]
+
+    def explain(self, user: Hashable, item: Hashable, *, mass: float = 0.8) -> Explanation:
+        """Take the score of a pair apart: base, offsets, and each shared feature of the point estimate."""
+        self._check_fitted()
+        answer = explain(
+            self.posterior_,
+            self._user_code(user),
+            self._item_code(item),
+            mass=mass,
+            allocation=self.allocation_,
+            align=features.aligner(self.posterior_, self.allocation_),
+        )
+        return replace(answer, user=user, item=item, levels=tuple(self.ratings_.levels))
+
+    def diagnose(self) -> Diagnosis:
+        """Say whether the chains agree, and what to do if they do not."""
+        self._check_fitted()
+        return diagnose(self.posterior_, self.ratings_)
+
+    @property
+    def allocation_(self) -> features.Allocation:
+        """The features as a point estimate (see `doublefeature.posterior.steady`)."""
+        return self._steady[0]
+
+    @property
+    def features_(self) -> list[features.FeatureSummary]:
+        """Every feature of the point estimate with its effect, members and stability."""
+        return self._steady[1]
+
+    @cached_property
+    def _steady(self) -> tuple[features.Allocation, list[features.FeatureSummary]]:
+        self._check_fitted()
+        return steady_features(self.posterior_, self.ratings_)
+
+    @property
+    def high_level(self) -> Level:
+        """The level that counts as high: three quarters up the scale, such as 4 among 1..5."""
+        levels = self.ratings_.levels
+        return levels[-(-3 * (len(levels) - 1) // 4)]
+
+    def title(self, item: Hashable) -> str:
+        """Return an item's title, empty if none is known."""
+        return self.items_.get(item, {}).get("title", "")
+
+    def knows_user(self, user: Hashable) -> bool:
+        """Whether the user was in the training data."""
+        return self._user_code(user) >= 0
+
+    def as_user(self, text: str) -> Hashable:
+        """Return the user id that a text stands for: itself, or the number it spells."""
+        return _as_id(text, self.ratings_.has_user)
+
+    def as_item(self, text: str) -> Hashable:
+        """Return the item id that a text stands for: itself, or the number it spells."""
+        return _as_id(text, self.ratings_.has_item)
+
+    def level_position(self, level: Hashable) -> int:
+        """Return where a level stands among the levels; the text of a number will do."""
+        position = int(level_positions([level], self.ratings_.levels)[0])
+        if position < 0:
+            raise SettingsError(f"{show(level)} is none of the levels {format_levels(self.ratings_.levels)}.")
+        return position
+
+    def _seen(self, user: int) -> Codes:
+        """Return the items a user has rated, those held out included."""
+        if user < 0:
+            return np.zeros(0, np.int64)
+        parts = [self.ratings_] if self.heldout_ is None else [self.ratings_, self.heldout_]
+        rows = [part.arrays.item_codes[slice(*part.arrays.user_ptr[user : user + 2])] for part in parts]
+        return np.concatenate(rows).astype(np.int64)
+
+    def _user_code(self, user: Hashable) -> int:
+        return self.ratings_.user_code(user) if self.ratings_.has_user(user) else STRANGER
+
+    def _item_code(self, item: Hashable) -> int:
+        return self.ratings_.item_code(item) if self.ratings_.has_item(item) else STRANGER
+
+    @classmethod
+    def _of(cls, folder: ModelFolder) -> Self:
+        model = cls(
+            preset=folder.preset,
+            priors=folder.priors,
+            schedule=folder.schedule,
+            moves=folder.moves,
+            seed=folder.seed,
+        )
+        model.priors_, model.schedule_, model.moves_ = folder.priors, folder.schedule, folder.moves
+        model.ratings_, model.heldout_, model.items_ = folder.ratings, folder.heldout, folder.items or {}
+        return model
+
+    def _run(
+        self,
+        folder: ModelFolder,
+        progress: ProgressCallback | None,
+        stop: threading.Event | None,
+        threads: int | None = None,
+    ) -> Self:
+        self.finished_ = fit_into(folder, progress=progress, stop=stop, threads=threads)
+        self.schedule_ = folder.schedule
+        self.posterior_ = folder.posterior()
+        return self
+
+    def _forget(self) -> None:
+        """Drop what followed from an earlier fit."""
+        self.__dict__.pop("_steady", None)
+
+    def _check_fitted(self) -> None:
         if not hasattr(self, "posterior_"):
             raise NotFittedError("this model has not been fitted. Call fit(ratings) first.")
-        asked = list(pairs)
-        users = np.array([self.ratings_.user_code(user) for user, _ in asked], dtype=np.int64)
-        items = np.array([self.ratings_.item_code(item) for _, item in asked], dtype=np.int64)
-        table = predict_levels(self.posterior_, users, items)
-        return Prediction(asked, tuple(self.ratings_.levels), table)
+
+
+def load(path: str | os.PathLike[str]) -> DoubleFeature:
+    """Open a model folder written by `fit` or `save`."""
+    return DoubleFeature.load(path)
+
+
+def _as_id(text: str, known: Callable[[Hashable], bool]) -> Hashable:
+    if not known(text) and text.lstrip("-").isdecimal() and known(int(text)):
+        return int(text)
+    return text

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 import numba
 import numpy as np
@@ -99,34 +100,112 @@ def run_chain(
             yield draw_of(sweep.state, sweep.chain, sweep.number, sweep.log_likelihood)
 
 
+class Sink(Protocol):
+    """Somewhere the sweeps of one chain go."""
+
+    def add(self, sweep: Sweep) -> None:
+        """Take a sweep before the next one changes its state."""
+
+    def close(self) -> None:
+        """Take note that the chain has made its last sweep, or was stopped after a whole one."""
+
+
 class Recorder:
     """Keeps a chain's draws and its trace in memory."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._rows: list[tuple[float, int, NDArray[np.float64]]] = []
-        self._last: Sweep | None = None
+        self.last: Sweep | None = None
         self.draws: list[Draw] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def add(self, sweep: Sweep) -> None:
         """Take a sweep's row of the trace, and its draw if the schedule keeps it."""
         self._rows.append((sweep.log_likelihood, int(sweep.state.active.sum()), sweep.state.hyper.copy()))
-        self._last = sweep
+        self.last = sweep
         if self._schedule.keeps(sweep.number):
             self.draws.append(draw_of(sweep.state, sweep.chain, sweep.number, sweep.log_likelihood))
 
+    def close(self) -> None:
+        """Nothing is left to do: all is kept already."""
+
     def trace(self) -> Trace | None:
         """Return what was recorded; None before the first sweep."""
-        if self._last is None:
+        if self.last is None:
             return None
         return Trace(
-            chain=self._last.chain,
+            chain=self.last.chain,
             log_likelihood=np.array([row[0] for row in self._rows]),
             n_features=np.array([row[1] for row in self._rows]),
             hyper=np.array([row[2] for row in self._rows]),
-            tally=self._last.tally.copy(),
+            tally=self.last.tally.copy(),
             move_names=MOVE_NAMES,
         )
+
+
+class Job(NamedTuple):
+    """What chains have in common."""
+
+    ratings: Ratings
+    priors: Priors
+    schedule: Schedule
+    moves: Moves | None = None
+    seed: int = 0
+
+
+class Lane(NamedTuple):
+    """One chain of a job: its number, where its sweeps go, and where it starts if not with no features."""
+
+    chain: int
+    sink: Sink
+    start: Start | None = None
+
+
+def run_chains(
+    job: Job,
+    lanes: Sequence[Lane],
+    *,
+    progress: ProgressCallback | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Run chains side by side as far as threads allow, each into its own sink.
+
+    When `stop` is set, when one chain fails, or at Ctrl-C, every chain finishes its sweep and closes its sink; what
+    was raised is raised again.
+    """
+    if not lanes:
+        return
+    threads = _usable_threads(job.schedule.threads)
+    side_by_side = min(threads, len(lanes))
+    each = threads // side_by_side if threads_may_nest() or side_by_side == 1 else 1
+    schedule = replace(job.schedule, threads=each)
+    halts = [threading.Event()] + ([] if stop is None else [stop])
+
+    def run(lane: Lane) -> None:
+        if any(halt.is_set() for halt in halts):
+            return
+        stream, start = (job.seed, lane.chain), lane.start
+        sweeps = run_sweeps(job.ratings, job.priors, schedule, job.moves, stream=stream, start=start, progress=progress)
+        for sweep in sweeps:
+            lane.sink.add(sweep)
+            if any(halt.is_set() for halt in halts):
+                break
+        lane.sink.close()
+
+    with ThreadPoolExecutor(side_by_side) as pool:
+        futures = [pool.submit(run, lane) for lane in lanes]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+            for future in futures:
+                if future.done():
+                    future.result()
+        except BaseException:
+            halts[0].set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def sample(
@@ -137,38 +216,20 @@ def sample(
     *,
     seed: int = 0,
     progress: ProgressCallback | None = None,
+    stop: threading.Event | None = None,
 ) -> Posterior:
-    """Run all chains of a schedule, side by side as far as threads allow, and return their draws.
+    """Run all chains of a schedule in memory and return their draws: those so far when `stop` was set.
 
     Interrupted (Ctrl-C), it lets every chain finish its sweep and raises again.
     """
     schedule = schedule or Schedule()
-    seed = check_seed(seed)
-    threads = _usable_threads(schedule.threads)
-    side_by_side = min(threads, schedule.chains)
-    each = threads // side_by_side if _threads_may_nest() or side_by_side == 1 else 1
-    own = Schedule(**{**schedule.to_dict(), "threads": each})
-    stop = threading.Event()
-
-    def run(chain: int) -> Recorder:
-        recorder = Recorder(own)
-        for sweep in run_sweeps(ratings, priors, own, moves, stream=(seed, chain), progress=progress):
-            recorder.add(sweep)
-            if stop.is_set():
-                break
-        return recorder
-
-    with ThreadPoolExecutor(side_by_side) as pool:
-        futures = [pool.submit(run, chain) for chain in range(schedule.chains)]
-        try:
-            chains = [future.result() for future in futures]
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    recorders = [Recorder(schedule) for _ in range(schedule.chains)]
+    job = Job(ratings, priors, schedule, moves, check_seed(seed))
+    lanes = [Lane(chain, recorder) for chain, recorder in enumerate(recorders)]
+    run_chains(job, lanes, progress=progress, stop=stop)
     base = build_model(priors, 0, 0, ratings.n_levels).base
-    traces = [trace for recorder in chains if (trace := recorder.trace()) is not None]
-    return gather(base, [recorder.draws for recorder in chains], traces)
+    traces = [trace for recorder in recorders if (trace := recorder.trace()) is not None]
+    return gather(base, [recorder.draws for recorder in recorders], traces)
 
 
 def _check_start(start: Start, ratings: Ratings) -> None:
@@ -192,7 +253,7 @@ def _usable_threads(wanted: int | None) -> int:
     return min(wanted or os.cpu_count() or 1, most)
 
 
-def _threads_may_nest() -> bool:
+def threads_may_nest() -> bool:
     """Whether several chains may use several threads each: not with Numba's own work queue."""
     try:
         import numba.np.ufunc.omppool  # noqa: F401

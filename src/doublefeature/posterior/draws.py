@@ -102,6 +102,12 @@ class Posterior:
         return iter(self.draws)
 
     @property
+    def chains(self) -> list[list[Draw]]:
+        """The draws of each chain, in order of the chains' numbers."""
+        numbers = sorted({draw.chain for draw in self.draws})
+        return [[draw for draw in self.draws if draw.chain == number] for number in numbers]
+
+    @property
     def n_features(self) -> NDArray[np.int64]:
         """K of every draw."""
         return np.array([draw.n_features for draw in self.draws])

@@ -1,9 +1,13 @@
-"""The paper's simulated design: can the sampler find what was planted, starting from nothing?"""
+"""The paper's simulated design: can the sampler find what was planted, starting from nothing?
+
+`recover` is the short answer, `measure` the long one. A *cell* is what is kept of one simulated data set.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +17,21 @@ from doublefeature.inference.chain import sample
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.model.generative import Parameters, base_of, draw_levels, draw_parameters
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
+from doublefeature.posterior.alignment import Metric, match, pack_members
+from doublefeature.posterior.draws import Posterior
+from doublefeature.posterior.features import estimate
 from doublefeature.posterior.predict import predict_levels
 from doublefeature.ratings import Ratings
+from doublefeature.studies.factorisation import Tuned
 
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 Codes = NDArray[np.int64]
+
+MASSES = (0.5, 0.8, 0.95)
+"""Probability that prediction sets are asked to hold."""
+LARGE = 5
+"""Features that at least so many users and so many items hold are expected to be found."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,78 @@ class Recovery:
         return asdict(self)
 
 
+class Trial(NamedTuple):
+    """A simulated data set, split at random, and the posterior given its training part."""
+
+    design: Design
+    truth: Parameters
+    train: Ratings
+    test: Ratings
+    posterior: Posterior
+
+    def predicted(self, part: Ratings) -> FloatArray:
+        """Return the posterior probability of every level for every rating of a part."""
+        users, items, _ = codes_of(part)
+        return predict_levels(self.posterior, users, items)
+
+    def oracle(self, part: Ratings) -> FloatArray:
+        """Return the probability of every level under the true parameters."""
+        users, items, _ = codes_of(part)
+        scores = self.truth.scores(users, items, base_of(self.design.priors(), self.design.levels))
+        return level_probabilities(scores, self.truth.noise, level_cutpoints(self.design.levels))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is kept of one data set: plain values, ready for JSON. Shares lie between 0 and 1."""
+
+    tau: float
+    seed: int
+    scores: dict[str, float]
+    chosen: dict[str, float]  # rank and penalty of the peer
+    by_user: dict[str, dict[str, list[float | None]]]  # by measure, then by method
+    coverage: dict[str, float]
+    recovery: dict[str, float | None]
+    truth: dict[str, Any]  # see `Columns.to_dict`; feature k of the truth is feature k of the estimate
+    estimate: dict[str, Any]
+    n_features: list[list[int]]  # K after every sweep of every chain
+
+
+class Columns(NamedTuple):
+    """Features as columns."""
+
+    user_members: BoolArray  # (users, K)
+    item_members: BoolArray  # (items, K)
+    effect: FloatArray  # (K,)
+
+    def take(self, which: Sequence[int] | Codes) -> Columns:
+        """Return some columns in the order asked for, an empty one for −1."""
+        chosen = np.asarray(which, np.int64)
+        there = chosen >= 0
+        user_members, item_members = (
+            np.zeros((members.shape[0], chosen.size), bool) for members in (self.user_members, self.item_members)
+        )
+        effect = np.zeros(chosen.size)
+        user_members[:, there] = self.user_members[:, chosen[there]]
+        item_members[:, there] = self.item_members[:, chosen[there]]
+        effect[there] = self.effect[chosen[there]]
+        return Columns(user_members, item_members, effect)
+
+    def large(self) -> BoolArray:
+        """Return which features at least `LARGE` users and as many items hold."""
+        held: BoolArray = np.minimum(self.user_members.sum(axis=0), self.item_members.sum(axis=0)) >= LARGE
+        return held
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the members of every feature and its effect as plain values."""
+        users, items = (
+            [np.flatnonzero(column).tolist() for column in members.T]
+            for members in (self.user_members, self.item_members)
+        )
+        sizes = {"n_users": self.user_members.shape[0], "n_items": self.item_members.shape[0]}
+        return {**sizes, "users": users, "items": items, "effect": self.effect.tolist()}
+
+
 def simulate(design: Design, seed: int) -> tuple[Ratings, Parameters]:
     """Draw parameters from the prior, with τ fixed by the design, and a rating for every pair."""
     rng = np.random.default_rng(seed)
@@ -76,6 +163,20 @@ def simulate(design: Design, seed: int) -> tuple[Ratings, Parameters]:
     return ratings, parameters
 
 
+def run_trial(
+    design: Design,
+    seed: int,
+    schedule: Schedule,
+    moves: Moves | None = None,
+    progress: ProgressCallback | None = None,
+) -> Trial:
+    """Simulate, hold out ratings at random, and fit the rest from no features."""
+    ratings, truth = simulate(design, seed)
+    train, test = ratings.split(design.test_share, seed=seed)
+    posterior = sample(train, design.priors(), schedule, moves, seed=seed, progress=progress)
+    return Trial(design, truth, train, test, posterior)
+
+
 def recover(
     design: Design,
     seed: int,
@@ -84,24 +185,163 @@ def recover(
     progress: ProgressCallback | None = None,
 ) -> Recovery:
     """Simulate, hold out ratings at random, fit from no features, and compare on what was held out."""
-    ratings, truth = simulate(design, seed)
-    train, test = ratings.split(design.test_share, seed=seed)
-    posterior = sample(train, design.priors(), schedule, moves, seed=seed, progress=progress)
-    users, items, levels = (column.astype(np.int64) for column in test.triples())
-    table = predict_levels(posterior, users, items)
-    scores = truth.scores(users, items, base_of(design.priors(), design.levels))
-    oracle = level_probabilities(scores, truth.noise, level_cutpoints(design.levels))
-    by_item, by_user = _modes(train)
+    return compare(run_trial(design, seed, schedule, moves, progress), seed)
+
+
+def compare(trial: Trial, seed: int) -> Recovery:
+    """Hold the posterior's predictions against the truth and trivial rules on what was held out."""
+    users, items, levels = codes_of(trial.test)
+    by_item, by_user = _modes(trial.train)
     return Recovery(
         seed=seed,
-        oracle=float((oracle.argmax(axis=1) == levels).mean()),
-        model=float((table.argmax(axis=1) == levels).mean()),
-        majority=float((train.level_counts.argmax() == levels).mean()),
+        oracle=accuracy(trial.oracle(trial.test), levels),
+        model=accuracy(trial.predicted(trial.test), levels),
+        majority=float((trial.train.level_counts.argmax() == levels).mean()),
         item_mode=float((by_item[items] == levels).mean()),
         user_mode=float((by_user[users] == levels).mean()),
-        true_features=truth.n_features,
-        mean_features=float(posterior.n_features.mean()),
+        true_features=trial.truth.n_features,
+        mean_features=float(trial.posterior.n_features.mean()),
     )
+
+
+def measure(trial: Trial, peer: Tuned, seed: int) -> Cell:
+    """Compare posterior and peer with the truth on the held-out ratings, and the features with those planted."""
+    users, items, levels = codes_of(trial.test)
+    labels = np.array(trial.test.levels, np.float64)
+    tables = {"doublefeature": trial.predicted(trial.test), "oracle": trial.oracle(trial.test)}
+    means = {name: table @ labels for name, table in tables.items()}
+    means["factorisation"] = peer.model.predict(users, items)
+    guesses = {name: table.argmax(axis=1) for name, table in tables.items()}
+    guesses["factorisation"] = np.abs(means["factorisation"][:, None] - labels).argmin(axis=1)
+    guesses["majority"] = np.full(levels.size, trial.train.level_counts.argmax())
+    scores = {name: float((guess == levels).mean()) for name, guess in guesses.items()}
+    scores |= {f"{name}_rmse": float(np.sqrt(((mean - labels[levels]) ** 2).mean())) for name, mean in means.items()}
+    scores["train"] = accuracy(trial.predicted(trial.train), codes_of(trial.train)[2])
+    given, n_users = (users, levels), trial.train.n_users
+    by_user = {
+        "accuracy": {name: _plain(accuracy_by_user(guesses[name], *given, n_users)) for name in means},
+        "top": {name: _plain(top_accuracy_by_user(means[name], *given, n_users)) for name in means},
+    }
+    found = estimate(trial.posterior)
+    truth, guessed = align(
+        Columns(trial.truth.user_members, trial.truth.item_members, trial.truth.effect),
+        Columns(found.user_members, found.item_members, found.effect),
+    )
+    return Cell(
+        tau=trial.design.tau,
+        seed=seed,
+        scores=scores,
+        chosen={"rank": peer.rank, "penalty": peer.penalty},
+        by_user=by_user,
+        coverage={str(mass): coverage(tables["doublefeature"], levels, mass) for mass in MASSES},
+        recovery=_compare_features(truth, guessed),
+        truth=truth.to_dict(),
+        estimate=guessed.to_dict(),
+        n_features=[trace.n_features.tolist() for trace in trial.posterior.traces],
+    )
+
+
+def _compare_features(truth: Columns, guessed: Columns) -> dict[str, float | None]:
+    """Return sizes and agreement of aligned features."""
+    large = truth.large()
+    right, shared = _plain(np.array([share_right(truth, guessed, large), overlap(truth, guessed, large)]))
+    return {
+        "planted": int(truth.user_members.any(axis=0).sum()),
+        "planted_large": int(large.sum()),
+        "found": int(guessed.user_members.any(axis=0).sum()),
+        "found_large": int(guessed.large().sum()),
+        "right": right,
+        "overlap": shared,
+    }
+
+
+def _plain(values: FloatArray) -> list[float | None]:
+    """Return floats for JSON, None for what is not a number."""
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def codes_of(ratings: Ratings) -> tuple[Codes, Codes, Codes]:
+    """Return user, item and level codes in stored order, ready to index with."""
+    users, items, levels = ratings.triples()
+    return users.astype(np.int64), items.astype(np.int64), levels.astype(np.int64)
+
+
+def accuracy(table: FloatArray, levels: Codes) -> float:
+    """Return the share of ratings whose most probable level is the one given."""
+    return float((table.argmax(axis=1) == levels).mean())
+
+
+def coverage(table: FloatArray, levels: Codes, mass: float) -> float:
+    """Return how often a set of levels that holds exactly this mass contains the level given.
+
+    The set takes levels from the most probable on. A set of whole levels mostly holds more than the mass, and so
+    covers too often. Here the last level belongs with the probability that brings the mass to what was asked:
+    with S the mass of the levels before it and p its own, it counts (mass − S) / p. Under calibrated probabilities
+    the expected coverage then is the mass.
+    """
+    order = np.argsort(-table, axis=1, kind="stable")
+    ranked = np.take_along_axis(table, order, axis=1)
+    before = np.cumsum(ranked, axis=1) - ranked
+    share = np.clip((mass - before) / np.maximum(ranked, 1e-300), 0.0, 1.0)
+    return float((share * (order == levels[:, None])).sum(axis=1).mean())
+
+
+def accuracy_by_user(guessed: Codes, users: Codes, levels: Codes, n_users: int) -> FloatArray:
+    """Return each user's share of ratings guessed right; not a number for users without any."""
+    counts = np.bincount(users, minlength=n_users)
+    right = np.bincount(users, weights=guessed == levels, minlength=n_users)
+    return np.where(counts > 0, right / np.maximum(counts, 1), np.nan)
+
+
+def top_accuracy_by_user(means: FloatArray, users: Codes, levels: Codes, n_users: int, n: int = 10) -> FloatArray:
+    """Return how much of each user's top n is found among the user's ratings by ranking predicted means.
+
+    Ratings tie, so a user has many top n: all items above some level, and enough of those at it. Of these the one
+    that agrees best with the n highest predicted means counts. A user with at most n ratings is left out.
+    """
+    out = np.full(n_users, np.nan)
+    for user in range(n_users):
+        mine = np.flatnonzero(users == user)
+        if mine.size <= n:
+            continue
+        given = levels[mine]
+        border = np.sort(given)[-n]
+        chosen = given[np.argsort(-means[mine], kind="stable")[:n]]
+        free = n - np.count_nonzero(given > border)
+        found = np.count_nonzero(chosen > border) + min(np.count_nonzero(chosen == border), free)
+        out[user] = found / n
+    return out
+
+
+def align(truth: Columns, estimate: Columns) -> tuple[Columns, Columns]:
+    """Return both with column k the same feature, empty on the side that does not have it.
+
+    The pairing has the fewest memberships that differ in all, users and items counted alike. The truth's features
+    come first, the largest (users × items) in front, then those of the estimate that have no counterpart.
+    """
+    n_users, n_items = truth.user_members.shape[0], truth.item_members.shape[0]
+    metric = Metric(user_weight=n_users / (n_users + n_items), sign_penalty=0.0, complement=False)
+    partner = match(pack_members(*estimate), pack_members(*truth), metric).partner
+    order = np.argsort(-truth.user_members.sum(axis=0) * truth.item_members.sum(axis=0), kind="stable")
+    found = {int(to): number for number, to in enumerate(partner) if to >= 0}
+    alone = np.flatnonzero(partner < 0).tolist()
+    columns = [found.get(int(k), -1) for k in order] + alone
+    return truth.take([*order.tolist(), *[-1] * len(alone)]), estimate.take(columns)
+
+
+def share_right(truth: Columns, estimate: Columns, which: BoolArray) -> float:
+    """Return the share of memberships on which aligned features agree; not a number when there are no features."""
+    same = [(one == two)[:, which] for one, two in zip(truth[:2], estimate[:2], strict=True)]
+    return float(np.concatenate(same).mean()) if which.any() else float("nan")
+
+
+def overlap(truth: Columns, estimate: Columns, which: BoolArray) -> float:
+    """Return members in both over members in either, averaged over aligned features and over users and items."""
+    ratios = []
+    for one, two in ((truth.user_members, estimate.user_members), (truth.item_members, estimate.item_members)):
+        both, either = (one & two).sum(axis=0)[which], (one | two).sum(axis=0)[which]
+        ratios.append(both / np.maximum(either, 1))
+    return float(np.concatenate(ratios).mean()) if which.any() else float("nan")
 
 
 def _modes(train: Ratings) -> tuple[Codes, Codes]:

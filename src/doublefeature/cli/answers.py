@@ -1,0 +1,167 @@
+"""Questions to a fitted model: predict, recommend, prefer, explain, top, similar."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from doublefeature.cli.options import AsJson, HowMany, Mass, Model, Seed, User
+from doublefeature.cli.output import check_writable, print_json, print_table, say, write_rows
+from doublefeature.posterior import ranking
+from doublefeature.recommender import DoubleFeature
+
+Item = Annotated[str, typer.Option("--item", "-i", help="Item id, as in the ratings.")]
+Ids = Annotated[list[str] | None, typer.Option(help="Item id; may be given several times.")]
+
+
+class RankBy(StrEnum):
+    """What recommendations are ordered by."""
+
+    MEAN = "mean"
+    LOWER = "lower"
+    AT_LEAST = "at-least"
+    THOMPSON = "thompson"
+
+
+class TopBy(StrEnum):
+    """What the overall ranking is ordered by."""
+
+    RATING = "rating"
+    OFFSET = "offset"
+
+
+_RANKINGS: dict[RankBy, ranking.RankBy] = {
+    RankBy.MEAN: "mean",
+    RankBy.LOWER: "lower",
+    RankBy.AT_LEAST: "at_least",
+    RankBy.THOMPSON: "thompson",
+}
+_ORDERS: dict[TopBy, ranking.TopBy] = {TopBy.RATING: "rating", TopBy.OFFSET: "offset"}
+
+
+def predict(
+    model: Model,
+    pairs: Annotated[Path, typer.Argument(help="CSV or TSV with a user and an item per line.")],
+    out: Annotated[Path | None, typer.Option(help="File ending in .csv, .json or .parquet; default: stdout.")] = None,
+    mass: Mass = 0.8,
+) -> None:
+    """Predict ratings: mean, median, mode, sd, an interval and a probability for every level."""
+    from doublefeature.readers import read_pairs
+
+    if out is not None:
+        check_writable(out)
+    asked = read_pairs(pairs)
+    fitted = DoubleFeature.load(model)
+    known = [(fitted.as_user(user), fitted.as_item(item)) for user, item in asked]
+    prediction = fitted.predict(known)
+    write_rows(prediction.to_rows(mass), out)
+    if not prediction.known.all():
+        absent = int((~prediction.known.all(axis=1)).sum())
+        say(f"{absent} of {len(asked)} pairs have a user or an item not in the training data: see column `prior`")
+
+
+def recommend(
+    model: Model,
+    user: User,
+    n: HowMany = 10,
+    rank_by: Annotated[RankBy, typer.Option(help="Order by this.")] = RankBy.MEAN,
+    level: Annotated[
+        str | None, typer.Option(help="Level for at-least; default: three quarters up the scale, such as 4 of 5.")
+    ] = None,
+    quantile: Annotated[float, typer.Option(min=0.001, max=0.999, help="Quantile for lower.")] = 0.1,
+    allow: Ids = None,
+    deny: Ids = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend items the user has not rated, each with an interval and the chance of a high rating."""
+    fitted = DoubleFeature.load(model)
+    found = fitted.recommend(
+        fitted.as_user(user),
+        n,
+        rank_by=_RANKINGS[rank_by],
+        level=level,
+        quantile=quantile,
+        allow=_item_ids(fitted, allow),
+        deny=_item_ids(fitted, deny),
+        seed=seed,
+    )
+    rows = [row._asdict() for row in found]
+    known = fitted.knows_user(fitted.as_user(user))
+    if as_json:
+        print_json({"user": user, "known": known, "rank_by": rank_by.value, "items": rows})
+        return
+    if not known:
+        say(f"user {user} is not in the training data: this is the answer for anybody")
+    high = f"P(at least {level if level is not None else fitted.high_level})"
+    _print_items(rows, {"mean": "mean", "lower": "from", "upper": "to", "at_least": high})
+
+
+def prefer(
+    model: Model,
+    user: User,
+    item_a: Annotated[str, typer.Argument(metavar="ITEM_A")],
+    item_b: Annotated[str, typer.Argument(metavar="ITEM_B")],
+    as_json: AsJson = False,
+) -> None:
+    """Say how likely the user rates A above, level with or below B."""
+    fitted = DoubleFeature.load(model)
+    chances = fitted.prefer(fitted.as_user(user), fitted.as_item(item_a), fitted.as_item(item_b))
+    if as_json:
+        print_json({"user": user, "a": item_a, "b": item_b, **asdict(chances)})
+        return
+    typer.echo(f"above {chances.above:.1%}   level {chances.level:.1%}   below {chances.below:.1%}")
+
+
+def explain(model: Model, user: User, item: Item, mass: Mass = 0.8, as_json: AsJson = False) -> None:
+    """Take a pair's score apart: base, offsets, and each shared feature with its probability."""
+    fitted = DoubleFeature.load(model)
+    answer = fitted.explain(fitted.as_user(user), fitted.as_item(item), mass=mass)
+    if as_json:
+        print_json(answer.to_dict())
+        return
+    for line in answer.lines():
+        typer.echo(line)
+
+
+def top(
+    model: Model,
+    n: HowMany = 10,
+    by: Annotated[TopBy, typer.Option(help="Mean rating over all users, or item offset.")] = TopBy.RATING,
+    as_json: AsJson = False,
+) -> None:
+    """Rank items by their posterior mean rating over all users, or by their offset, with intervals."""
+    rows = [row._asdict() for row in DoubleFeature.load(model).top(n, by=_ORDERS[by])]
+    if as_json:
+        print_json(rows)
+        return
+    _print_items(rows, {"mean": "mean", "lower": "from", "upper": "to"})
+
+
+def similar(
+    model: Model,
+    item: Annotated[str, typer.Argument(metavar="ITEM")],
+    n: HowMany = 10,
+    as_json: AsJson = False,
+) -> None:
+    """List the items whose scores go together with this one's over users."""
+    fitted = DoubleFeature.load(model)
+    rows = [row._asdict() for row in fitted.similar_items(fitted.as_item(item), n)]
+    if as_json:
+        print_json(rows)
+        return
+    _print_items(rows, {"correlation": "correlation", "covariance": "covariance"})
+
+
+def _print_items(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
+    titled = {"title": "title"} if any(row["title"] for row in rows) else {}
+    print_table(rows, {"item": "item", **titled, **columns})
+
+
+def _item_ids(fitted: DoubleFeature, given: list[str] | None) -> list[Hashable] | None:
+    return None if given is None else [fitted.as_item(text) for text in given]

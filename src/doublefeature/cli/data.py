@@ -1,0 +1,81 @@
+"""Ratings before they are fitted: describe, fetch, simulate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Seed, UserColumn
+from doublefeature.cli.output import print_json, say
+from doublefeature.ratings import Ratings
+
+app = typer.Typer(no_args_is_help=True, help="Look at ratings before fitting them.")
+
+
+def load_ratings(
+    source: Path, levels: str | None, user: str | None = None, item: str | None = None, rating: str | None = None
+) -> Ratings:
+    """Read a ratings file, or a named data set when there is no such file."""
+    from doublefeature.datasets import DATASET_NAMES, load_dataset
+    from doublefeature.readers import read_ratings
+
+    if str(source) in DATASET_NAMES and not source.exists():
+        return load_dataset(str(source))
+    return read_ratings(source, levels=levels, user=user, item=item, rating=rating)
+
+
+@app.command()
+def describe(
+    file: Annotated[Path, typer.Argument(help="Ratings: CSV, TSV, MovieLens, Parquet, gzip; or a data set's name.")],
+    levels: Levels = None,
+    user: UserColumn = None,
+    item: ItemColumn = None,
+    rating: RatingColumn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is in a ratings file, or what is wrong with it."""
+    ratings = load_ratings(file, levels, user, item, rating)
+    counts = dict(zip(map(str, ratings.levels), ratings.level_counts.tolist(), strict=True))
+    if as_json:
+        sizes = {"users": ratings.n_users, "items": ratings.n_items, "ratings": len(ratings)}
+        print_json({**sizes, "levels": counts, "fingerprint": ratings.fingerprint})
+        return
+    typer.echo(f"{ratings.n_users} users, {ratings.n_items} items, {len(ratings)} ratings ({ratings.density:.1%})")
+    for level, count in counts.items():
+        typer.echo(f"  level {level:<8}{count:>10}  {count / max(len(ratings), 1):6.1%}")
+    typer.echo(f"fingerprint {ratings.fingerprint}")
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="ml-100k, ml-1m or ml-latest-small.")],
+    source: Annotated[str | None, typer.Option("--from", help="A zip file or its address.")] = None,
+    folder: Annotated[Path | None, typer.Option("--to", help="Folder that data sets are kept in.")] = None,
+) -> None:
+    """Fetch a named data set from its publisher, or from an archive at hand."""
+    from doublefeature.fetching import TERMS
+    from doublefeature.fetching import fetch as fetch_data
+
+    target, ratings = fetch_data(name, source=source, folder=folder)
+    say(TERMS)
+    typer.echo(f"{target}: {ratings.n_users} users, {ratings.n_items} items, {len(ratings)} ratings")
+
+
+def simulate(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for ratings.csv and truth.npz.")],
+    users: Annotated[int, typer.Option(min=2)] = 100,
+    items: Annotated[int, typer.Option(min=1)] = 150,
+    mass: Annotated[float, typer.Option(min=1e-6, help="λ: how many features to expect.")] = 3.0,
+    density: Annotated[float, typer.Option(min=1e-6, max=0.999999, help="p: share of items in a feature.")] = 0.2,
+    tau: Annotated[float, typer.Option(min=1e-3, help="Noise scale.")] = 0.25,
+    seed: Seed = 0,
+) -> None:
+    """Simulate ratings with planted features, as section 5 of the paper does."""
+    from doublefeature.studies.recovery import Design
+    from doublefeature.studies.simulation import simulate_into
+
+    design = Design(users=users, items=items, mass=mass, density=density, tau=tau)
+    simulate_into(folder, design, seed)
+    typer.echo(str(folder / "ratings.csv"))

@@ -1,0 +1,121 @@
+"""Fit a model into a folder, and go on with one."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from doublefeature.cli.data import load_ratings
+from doublefeature.cli.options import ItemColumn, Levels, Model, RatingColumn, Threads, UserColumn
+from doublefeature.cli.output import say
+from doublefeature.errors import SettingsError, show
+
+_SECTIONS = ("priors", "moves", "schedule")
+
+
+def read_config(path: Path | None) -> dict[str, Any]:
+    """Read settings from TOML: preset, seed, holdout and the tables priors, moves and schedule."""
+    if path is None:
+        return {}
+    try:
+        with path.open("rb") as raw:
+            values = tomllib.load(raw)
+    except OSError as problem:
+        raise SettingsError(f"{path}: cannot be read ({problem.strerror}). Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise SettingsError(f"{path}: {problem}.") from None
+    known = {"preset", "seed", "holdout", *_SECTIONS}
+    for key, value in values.items():
+        if key not in known:
+            raise SettingsError(f"{path}: unknown key {show(key)}. Known keys: {', '.join(sorted(known))}.")
+        if (key in _SECTIONS) != isinstance(value, dict):
+            raise SettingsError(f"{path}: {key} must be {'a table' if key in _SECTIONS else 'one value'}.")
+    return values
+
+
+def fit(
+    ratings: Annotated[Path, typer.Argument(help="Ratings: CSV, TSV, MovieLens, Parquet, gzip; or a data set's name.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="New folder for the model.")],
+    preset: Annotated[str | None, typer.Option(help="Model; default: paper.")] = None,
+    sweeps: Annotated[int | None, typer.Option(min=1, help="Sweeps per chain, warm-up included.")] = None,
+    warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps thrown away; default: half.")] = None,
+    thin: Annotated[int | None, typer.Option(min=1, help="Keep every so many sweeps.")] = None,
+    chains: Annotated[int | None, typer.Option(min=1, help="Independent chains.")] = None,
+    threads: Threads = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Fixes every random number; default: 0.")] = None,
+    holdout: Annotated[
+        float | None, typer.Option(min=0.0, max=0.5, help="Share of ratings kept out to measure quality; default 0.05.")
+    ] = None,
+    levels: Levels = None,
+    items: Annotated[Path | None, typer.Option(help="Item table: id, title, any columns.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings as TOML; options on the command line win.")] = None,
+    user: UserColumn = None,
+    item: ItemColumn = None,
+    rating: RatingColumn = None,
+) -> None:
+    """Fit a model and write its posterior into a new folder. Ctrl-C leaves a folder that `resume` goes on with."""
+    from doublefeature.config import Moves, Priors, Schedule, check_seed
+    from doublefeature.config import preset as named_preset
+    from doublefeature.item_table import read_items
+    from doublefeature.recommender import DoubleFeature
+
+    settings = read_config(config)
+    name = preset or settings.get("preset", "paper")
+    base = named_preset(name).to_dict()
+    priors = Priors.from_dict({**base, **settings.get("priors", {})})
+    moves = Moves.from_dict(settings.get("moves", {}))
+    chosen = {"sweeps": sweeps, "warmup": warmup, "thin": thin, "chains": chains, "threads": threads}
+    plan = {**settings.get("schedule", {}), **{key: value for key, value in chosen.items() if value is not None}}
+    if "sweeps" in plan and "warmup" not in plan and isinstance(plan["sweeps"], int):
+        plan["warmup"] = plan["sweeps"] // 2
+    model = DoubleFeature(
+        preset=name,
+        priors=priors,
+        moves=moves,
+        schedule=Schedule.from_dict(plan),
+        seed=check_seed(seed if seed is not None else settings.get("seed", 0)),
+    )
+    share = holdout if holdout is not None else settings.get("holdout", 0.05)
+    table = read_items(items) if items is not None else None
+    data = load_ratings(ratings, levels, user, item, rating)
+    _run(lambda watch: model.fit(data, items=table, holdout=share, out=out, **watch), out)
+
+
+def resume(
+    model: Model,
+    sweeps: Annotated[
+        int | None, typer.Option(min=1, help="New total of sweeps per chain; default: as planned.")
+    ] = None,
+    threads: Threads = None,
+) -> None:
+    """Go on with an interrupted fit, or make a finished one longer."""
+    from doublefeature.recommender import DoubleFeature
+
+    _run(lambda watch: DoubleFeature.resume(model, sweeps=sweeps, threads=threads, **watch), model)
+
+
+def _run(work: Any, out: Path) -> None:
+    """Fit under a progress display; a signal stops it after the sweep, with everything written."""
+    from doublefeature.inference.fit import stop_on_signals
+    from doublefeature.inference.progress import shown_progress
+
+    _announce_compilation()
+    with stop_on_signals() as stop, shown_progress() as progress:
+        fitted = work({"progress": progress, "stop": stop})
+    if not fitted.finished_:
+        say(f"interrupted; {len(fitted.posterior_)} draws are in {out}. Go on with: doublefeature resume {out}")
+        raise typer.Exit(130)
+    say(f"{len(fitted.posterior_)} draws of {fitted.schedule_.chains} chains in {out}; see {out / 'card.md'}")
+    typer.echo(str(out))
+
+
+def _announce_compilation() -> None:
+    """Say why nothing seems to happen when the kernels are not compiled yet."""
+    from doublefeature._jit import cache_base
+
+    base = cache_base()
+    if base is None or not any(base.glob("sweep-*")):
+        say("the first run compiles the kernels: about two minutes, once")

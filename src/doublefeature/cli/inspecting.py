@@ -1,0 +1,121 @@
+"""Look into a fitted model: features, diagnose, report, export, doctor."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from doublefeature.cli.options import AsJson, Model
+from doublefeature.cli.output import check_writable, print_json, say
+from doublefeature.recommender import DoubleFeature
+
+
+class Method(StrEnum):
+    """How features are made one out of many draws."""
+
+    DISTANCE = "distance"
+    PAPER = "paper"
+
+
+class Format(StrEnum):
+    """What draws are exported as."""
+
+    ARVIZ = "arviz"
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+def features(
+    model: Model,
+    method: Annotated[Method, typer.Option(help="Least expected distance over all draws, or the paper's rule.")] = (
+        Method.DISTANCE
+    ),
+    n: Annotated[int, typer.Option("-n", min=1, help="Leading items shown per feature.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """List the features: size, effect with interval, stability, leading items."""
+    from doublefeature.posterior.features import paper_estimate, summarise
+
+    fitted = DoubleFeature.load(model)
+    ratings = fitted.ratings_
+    if method is Method.PAPER:
+        found = summarise(fitted.posterior_, paper_estimate(fitted.posterior_), ratings)
+    else:
+        found = fitted.features_
+    if as_json:
+        rows = [feature.to_dict(ratings.users, ratings.items) for feature in found]
+        for row in rows:
+            for item in row["items"]:
+                item["title"] = fitted.title(item["id"])
+        print_json(rows)
+        return
+    if not found:
+        typer.echo("no feature stands out: offsets alone describe these ratings")
+    for number, feature in enumerate(found):
+        low, high = feature.effect_80
+        typer.echo(
+            f"feature {number}: {feature.users.size} users × {feature.items.size} items, "
+            f"effect {feature.effect:+.2f} ({low:+.2f} to {high:+.2f}), in {feature.recurrence:.0%} of draws"
+        )
+        for item in feature.leading_items[:n].tolist():
+            label = ratings.items[item]
+            typer.echo(f"    {feature.item_probability[item]:4.0%}  {fitted.title(label) or label}")
+
+
+def diagnose(model: Model, as_json: AsJson = False) -> None:
+    """Say whether the chains agree: R-hat, effective draws, acceptance, and a verdict in words."""
+    diagnosis = DoubleFeature.load(model).diagnose()
+    if as_json:
+        print_json(diagnosis.to_dict())
+        return
+    for line in diagnosis.lines():
+        typer.echo(line)
+
+
+def report(
+    model: Model,
+    out: Annotated[Path | None, typer.Option(help="HTML file; default: report.html inside the model folder.")] = None,
+) -> None:
+    """Write one self-contained HTML page about the model."""
+    from doublefeature.report.page import write_report
+
+    target = out or model / "report.html"
+    check_writable(target)
+    write_report(DoubleFeature.load(model), target)
+    typer.echo(str(target))
+
+
+def export(
+    model: Model,
+    out: Annotated[Path, typer.Option("--out", "-o", help="netCDF file (arviz) or new folder (parquet, csv).")],
+    form: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.ARVIZ,
+) -> None:
+    """Write the draws in a format other programs read."""
+    from doublefeature.posterior.export import export_arviz, export_csv, export_parquet
+
+    fitted = DoubleFeature.load(model)
+    posterior, ratings = fitted.posterior_, fitted.ratings_
+    if form is Format.ARVIZ:
+        settings = {"priors": fitted.priors_.to_dict(), "schedule": fitted.schedule_.to_dict(), "seed": fitted.seed}
+        export_arviz(posterior, ratings, out, settings=settings)
+    elif form is Format.PARQUET:
+        export_parquet(posterior, ratings, out)
+    else:
+        export_csv(posterior, ratings, out)
+    typer.echo(str(out))
+
+
+def doctor() -> None:
+    """Say what this installation has and can do."""
+    from doublefeature.cli.health import checks
+
+    failed = False
+    for name, finding, fine in checks():
+        failed = failed or not fine
+        typer.echo(f"{'ok' if fine else '!!':<4}{name:<22}{finding}")
+    if failed:
+        say("doublefeature: lines marked !! need attention")
+        raise typer.Exit(3)

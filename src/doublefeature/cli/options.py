@@ -1,0 +1,20 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Seed = Annotated[int, typer.Option(min=0, help="Fixes every random number.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads in all; default: every core.")]
+Model = Annotated[Path, typer.Argument(help="Model folder written by fit.", metavar="MODEL")]
+User = Annotated[str, typer.Option("--user", "-u", help="User id, as in the ratings.")]
+HowMany = Annotated[int, typer.Option("-n", min=1, help="How many.")]
+Mass = Annotated[float, typer.Option(min=0.01, max=0.999, help="Probability that intervals hold.")]
+Levels = Annotated[str | None, typer.Option(help="Ordered levels, such as 1..5 or low<mid<high.")]
+UserColumn = Annotated[str | None, typer.Option("--user-column", help="Name of the user column.")]
+ItemColumn = Annotated[str | None, typer.Option("--item-column", help="Name of the item column.")]
+RatingColumn = Annotated[str | None, typer.Option("--rating-column", help="Name of the rating column.")]

@@ -1,0 +1,69 @@
+"""The demo and the paper's studies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from doublefeature.cli.options import AsJson, Seed, Threads
+from doublefeature.cli.output import print_json, say
+
+app = typer.Typer(no_args_is_help=True, help="The paper's experiments: tables and figures.")
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the model and its report.")] = Path("demo-model"),
+    users: Annotated[int, typer.Option(min=2, help="Simulated users.")] = 100,
+    items: Annotated[int, typer.Option(min=1, help="Simulated items.")] = 150,
+    tau: Annotated[float, typer.Option(min=1e-3, help="Noise scale of the simulated ratings.")] = 0.25,
+    sweeps: Annotated[int, typer.Option(min=2, help="Sweeps per chain, half of them warm-up.")] = 600,
+    chains: Annotated[int, typer.Option(min=1, help="Independent chains.")] = 4,
+    threads: Threads = None,
+    seed: Seed = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate ratings with planted features, fit them from nothing, compare with the truth, write a report."""
+    from doublefeature.config import Schedule
+    from doublefeature.inference.fit import stop_on_signals
+    from doublefeature.inference.progress import shown_progress
+    from doublefeature.studies.demonstration import demonstrate
+    from doublefeature.studies.recovery import Design
+
+    design = Design(users=users, items=items, tau=tau)
+    schedule = Schedule(sweeps=sweeps, warmup=sweeps // 2, thin=5, chains=chains, threads=threads)
+    say(
+        f"simulating {users} users × {items} items, fitting {chains} chains of {sweeps} sweeps "
+        "(the first run compiles the kernels, about two minutes)"
+    )
+    with stop_on_signals() as stop, shown_progress() as progress:
+        result = demonstrate(design, seed, schedule, out, progress=progress, stop=stop)
+    if result is None:
+        say("doublefeature: interrupted")
+        raise typer.Exit(130)
+    if as_json:
+        print_json(result.to_dict())
+        return
+    for line in result.lines():
+        typer.echo(line)
+
+
+@app.command()
+def simulation(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for tables and figures.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Simulated data sets.")] = 10,
+    sweeps: Annotated[int | None, typer.Option(min=2, help="Sweeps per chain; default: 1200.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Run section 5 of the paper: simulated data sets, the oracle, tuned matrix factorisation."""
+    from doublefeature.config import Schedule
+    from doublefeature.inference.progress import shown_progress
+    from doublefeature.studies.simulation import DEFAULT_SCHEDULE, run_simulation_study
+
+    schedule = DEFAULT_SCHEDULE
+    if sweeps is not None:
+        schedule = Schedule.from_dict({**schedule.to_dict(), "sweeps": sweeps, "warmup": sweeps // 2})
+    with shown_progress() as progress:
+        result = run_simulation_study(out, seeds=range(seeds), schedule=schedule, threads=threads, progress=progress)
+    typer.echo(result.summary)

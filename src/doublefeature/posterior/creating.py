@@ -1,0 +1,106 @@
+"""The first files of a model folder: ids, ratings and settings, before the first sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+from doublefeature._version import __version__
+from doublefeature.config import Moves, Priors, Schedule, check_seed
+from doublefeature.errors import StoreError
+from doublefeature.model.state import build_model
+from doublefeature.posterior.arrays import Arrays, encode_arrays
+from doublefeature.posterior.disk import PARTIAL, Disk, disk_problems, printable, write_file
+from doublefeature.posterior.loading import MANIFEST, Contents, LoadedChain
+from doublefeature.posterior.manifest import TABLES, Manifest, StoredChain, StoredFile, table_file
+from doublefeature.posterior.tables import ItemColumns, encode_ids, encode_item_table, encode_ratings
+from doublefeature.ratings import Ratings
+
+_FIRST_FILES = frozenset([MANIFEST + PARTIAL] + [table_file(t) + end for t in TABLES for end in ("", PARTIAL)])
+"""What a creation that was cut short can leave behind."""
+
+
+class ModelParts(TypedDict):
+    """What a model folder is made of, besides draws."""
+
+    ratings: Ratings
+    priors: Priors
+    schedule: Schedule
+    moves: Moves
+    seed: int
+    preset: str
+    items: NotRequired[ItemColumns | None]
+    """Columns of items by raw id, such as titles; items that are not in the ratings are left out."""
+    heldout: NotRequired[Ratings | None]
+    """Ratings with the same ids and levels that were kept out of the fit."""
+
+
+def write_first_files(folder: Path, parts: ModelParts, disk: Disk) -> Contents:
+    """Make the folder and write its tables; it becomes a model when the manifest returned here is written."""
+    ratings, heldout, seed = parts["ratings"], parts.get("heldout"), check_seed(parts["seed"])
+    tables = {
+        "users": encode_ids(ratings.users, "user"),
+        "items": encode_ids(ratings.items, "item"),
+        "ratings": encode_ratings(ratings),
+    }
+    if heldout is not None:
+        _check_same_ids(heldout, ratings)
+        tables["heldout"] = encode_ratings(heldout)
+    columns, item_table = encode_item_table(parts.get("items") or {}, ratings.items)
+    if columns:
+        tables["item-table"] = item_table
+    with disk_problems(folder, "writing"):
+        _claim(folder, disk)
+        written = {name: write_arrays(disk, folder, table_file(name), part) for name, part in tables.items()}
+        disk.sync_directory(folder)
+    chains = parts["schedule"].chains
+    manifest = Manifest(
+        library=__version__,
+        preset=parts["preset"],
+        priors=parts["priors"],
+        schedule=parts["schedule"],
+        moves=parts["moves"],
+        seed=seed,
+        levels=ratings.levels,
+        users=ratings.n_users,
+        items=ratings.n_items,
+        ratings=ratings.n_ratings,
+        base=build_model(parts["priors"], 0, 0, ratings.n_levels).base,
+        fingerprint=ratings.fingerprint,
+        item_columns=columns,
+        tables=written,
+        chains=(StoredChain(),) * chains,
+    )
+    nothing = [LoadedChain([], None, None)] * chains
+    return Contents(manifest, ratings, heldout, tables.get("item-table"), nothing)
+
+
+def _check_same_ids(heldout: Ratings, ratings: Ratings) -> None:
+    ours, theirs = ((list(part.users), list(part.items), part.levels) for part in (ratings, heldout))
+    if ours != theirs:
+        raise StoreError("held-out ratings must have the ids and levels of the ratings, as `split` gives them")
+
+
+def write_arrays(disk: Disk, folder: Path, file: str, arrays: Arrays) -> StoredFile:
+    """Write arrays whole or not at all and return the entry for the manifest."""
+    written = write_file(disk, folder / file, encode_arrays(arrays))
+    return StoredFile(file, written.sha256, written.size)
+
+
+def _claim(folder: Path, disk: Disk) -> None:
+    """Make a folder and its parents, or take an empty one; leftovers of a creation cut short are removed."""
+    if not folder.exists():
+        for place in reversed([folder, *folder.parents]):
+            if not place.exists():
+                disk.make_directory(place)
+                disk.sync_directory(place.parent)
+        return
+    if not folder.is_dir():
+        raise StoreError(f"{printable(folder)} is a file. Choose another path for the model.")
+    names = {entry.name for entry in folder.iterdir()}
+    if MANIFEST in names:
+        raise StoreError(f"{printable(folder)} holds a model already. Resume it, or choose another path.")
+    if not names <= _FIRST_FILES:
+        raise StoreError(f"{printable(folder)} exists and is not empty. Choose another path, or empty it first.")
+    for name in names:
+        disk.remove(folder / name)

@@ -1,0 +1,188 @@
+"""Reading a model folder: every file that counts, checked before it is believed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doublefeature.errors import StoreError
+from doublefeature.model.state import State, build_model
+from doublefeature.posterior.arrays import Arrays, decode_arrays
+from doublefeature.posterior.disk import disk_problems, printable, read_file
+from doublefeature.posterior.draws import Draw, Posterior, Trace
+from doublefeature.posterior.manifest import MANIFEST_LIMIT, Manifest, StoredFile, read_manifest
+from doublefeature.posterior.segments import Place, Sizes, decode_segment, decode_state, sizes_of
+from doublefeature.posterior.tables import check_item_table, decode_ids, decode_ratings
+from doublefeature.ratings import Ratings
+
+MANIFEST = "manifest.json"
+_ANY_SIZE = 2**62
+_TRIES = 50
+
+
+class ResumePoint(NamedTuple):
+    """Where a chain goes on: its state, the sweeps behind it, and the moves tried and accepted in them."""
+
+    state: State
+    sweep: int
+    tally: NDArray[np.int64]
+
+
+class LoadedChain(NamedTuple):
+    """One chain as far as it has come."""
+
+    draws: list[Draw]
+    trace: Trace | None
+    resume: ResumePoint | None
+
+
+class Contents(NamedTuple):
+    """All that a folder holds."""
+
+    manifest: Manifest
+    ratings: Ratings
+    heldout: Ratings | None
+    item_table: Arrays | None
+    chains: list[LoadedChain]
+
+
+def load_folder(path: Path) -> Contents:
+    """Read and check everything; while another process is writing, what it has just replaced is read again."""
+    text = read_manifest_text(path)
+    for _ in range(_TRIES):
+        try:
+            return _load(path, text)
+        except StoreError:
+            again = read_manifest_text(path)
+            if again == text:
+                raise
+            text = again
+    return _load(path, text)
+
+
+def read_manifest_text(path: Path) -> bytes:
+    """Return the bytes of a folder's manifest."""
+    with disk_problems(path, "reading"):
+        if not path.is_dir():
+            raise StoreError(f"{printable(path)} is not a folder. Give the folder that fit or save has written.")
+        try:
+            return read_file(path / MANIFEST, most=MANIFEST_LIMIT).tobytes()
+        except FileNotFoundError:
+            raise StoreError(
+                f"{printable(path)} is not a model: it has no {MANIFEST}. Give the folder that fit or save has written."
+            ) from None
+        except StoreError as problem:
+            raise _damage(path, MANIFEST, problem) from None
+
+
+def _load(path: Path, text: bytes) -> Contents:
+    with _checking(path, MANIFEST):
+        manifest = read_manifest(text)
+        levels = manifest.levels
+        if manifest.base != build_model(manifest.priors, 0, 0, len(levels)).base:
+            raise StoreError("the base score is not that of the priors and levels")
+    states = _read_states(path, manifest)
+    with _checking(path, "users"):
+        users = decode_ids(_read(path, manifest.tables["users"]), manifest.users)
+    with _checking(path, "items"):
+        items = decode_ids(_read(path, manifest.tables["items"]), manifest.items)
+    with _checking(path, "ratings"):
+        ratings = decode_ratings(_read(path, manifest.tables["ratings"]), users, items, levels)
+        if ratings.n_ratings != manifest.ratings or ratings.fingerprint != manifest.fingerprint:
+            raise StoreError("the ratings are not those of the manifest")
+    heldout, item_table = None, None
+    if "heldout" in manifest.tables:
+        with _checking(path, "heldout"):
+            heldout = decode_ratings(_read(path, manifest.tables["heldout"]), users, items, levels)
+    if "item-table" in manifest.tables:
+        with _checking(path, "item-table"):
+            item_table = _read(path, manifest.tables["item-table"])
+            check_item_table(item_table, manifest.item_columns, manifest.items)
+    return Contents(manifest, ratings, heldout, item_table, _load_chains(path, manifest, states))
+
+
+def load_chains(path: Path, manifest: Manifest) -> list[LoadedChain]:
+    """Read and check the draws, traces and resume points of all chains."""
+    return _load_chains(path, manifest, _read_states(path, manifest))
+
+
+def _read_states(path: Path, manifest: Manifest) -> list[Arrays | None]:
+    """Read the resume points, which a running fit replaces: before anything that takes longer."""
+    states: list[Arrays | None] = []
+    for chain in manifest.chains:
+        with _checking(path, chain.resume.file if chain.resume else MANIFEST):
+            states.append(_read(path, chain.resume) if chain.resume else None)
+    return states
+
+
+def _load_chains(path: Path, manifest: Manifest, states: list[Arrays | None]) -> list[LoadedChain]:
+    sizes = sizes_of(manifest.priors, manifest.users, manifest.items, len(manifest.levels))
+    return [_load_chain(path, manifest, sizes, chain, state) for chain, state in enumerate(states)]
+
+
+def _load_chain(path: Path, manifest: Manifest, sizes: Sizes, chain: int, arrays: Arrays | None) -> LoadedChain:
+    stored = manifest.chains[chain]
+    draws: list[Draw] = []
+    traces: list[Trace] = []
+    before = 0
+    for segment in stored.segments:
+        with _checking(path, segment.file):
+            place = Place(chain, before, manifest.schedule)
+            trace, found = decode_segment(_read(path, segment), sizes, place, manifest.move_names)
+            if (trace.n_features.size, len(found)) != (segment.sweeps, segment.draws):
+                raise StoreError(f"it has {trace.n_features.size} sweeps and {len(found)} draws, not those listed")
+        draws += found
+        traces.append(trace)
+        before += segment.sweeps
+    whole = _join(traces) if traces else None
+    if stored.resume is None or arrays is None or whole is None:
+        return LoadedChain(draws, whole, None)
+    with _checking(path, stored.resume.file):
+        state = decode_state(arrays, sizes, whole)
+    return LoadedChain(draws, whole, ResumePoint(state, before, whole.tally))
+
+
+def _join(traces: list[Trace]) -> Trace:
+    return traces[-1]._replace(
+        log_likelihood=np.concatenate([trace.log_likelihood for trace in traces]),
+        n_features=np.concatenate([trace.n_features for trace in traces]),
+        hyper=np.concatenate([trace.hyper for trace in traces]),
+    )
+
+
+def gather_chains(base: float, chains: list[LoadedChain]) -> Posterior:
+    """Return the draws and traces of all chains as one posterior."""
+    draws = [draw for chain in chains for draw in chain.draws]
+    return Posterior(base, draws, [chain.trace for chain in chains if chain.trace is not None])
+
+
+def _read(path: Path, entry: StoredFile) -> Arrays:
+    try:
+        data = read_file(path / entry.file, most=_ANY_SIZE, size=entry.bytes)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError("it is missing") from None
+    if hashlib.sha256(data.data).hexdigest() != entry.sha256:
+        raise StoreError("it does not match its checksum")
+    return decode_arrays(data)
+
+
+@contextmanager
+def _checking(path: Path, file: str) -> Iterator[None]:
+    """Name the folder and the file in what goes wrong, and what to do."""
+    with disk_problems(path, f"reading {file}"):
+        try:
+            yield
+        except StoreError as problem:
+            raise _damage(path, file, problem) from None
+
+
+def _damage(path: Path, file: str, problem: StoreError) -> StoreError:
+    return StoreError(
+        f"{printable(path)}: {file} cannot be used: {problem}. Restore the folder from a copy, or fit again."
+    )
