@@ -101,6 +101,7 @@ def _run(work: Any, out: Path) -> None:
     """Fit under a progress display; a signal stops it after the sweep, with everything written."""
     from doublefeature.inference.fit import stop_on_signals
     from doublefeature.inference.progress import shown_progress
+    from doublefeature.report.card import write_card
 
     _announce_compilation()
     with stop_on_signals() as stop, shown_progress() as progress:
@@ -108,6 +109,7 @@ def _run(work: Any, out: Path) -> None:
     if not fitted.finished_:
         say(f"interrupted; {len(fitted.posterior_)} draws are in {out}. Go on with: doublefeature resume {out}")
         raise typer.Exit(130)
+    write_card(fitted, out)
     say(f"{len(fitted.posterior_)} draws of {fitted.schedule_.chains} chains in {out}; see {out / 'card.md'}")
     typer.echo(str(out))
 

@@ -65,5 +65,7 @@ def simulation(
     if sweeps is not None:
         schedule = Schedule.from_dict({**schedule.to_dict(), "sweeps": sweeps, "warmup": sweeps // 2})
     with shown_progress() as progress:
-        result = run_simulation_study(out, seeds=range(seeds), schedule=schedule, threads=threads, progress=progress)
+        result = run_simulation_study(
+            out, seeds=range(seeds), schedule=schedule, threads=threads, progress=progress, announce=say
+        )
     typer.echo(result.summary)

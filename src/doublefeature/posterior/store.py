@@ -229,7 +229,7 @@ class ModelFolder:
             self._replace_manifest(replace(self._manifest, move_names=trace.move_names).with_chain(chain, longer))
             self._chains = None
         if stored.resume is not None:
-            with suppress(OSError):
+            with suppress(OSError, MemoryError):
                 self._disk.remove(self.path / stored.resume.file)
 
     def lengthen(self, sweeps: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from doublefeature.recommender import DoubleFeature
 from doublefeature.report.markup import Html, count, decimal, join, label, paragraph, percent, tag
-from doublefeature.report.material import Material, level_text
+from doublefeature.report.material import Material, level_text, run_text
 from doublefeature.report.sections import figure, rows_chart, section
 from doublefeature.report.svg import Dot, axis_around, axis_strip, strip
 
@@ -103,7 +103,7 @@ def _user_figure(material: Material, code: int) -> Html:
         kind = "kept" if item in kept else "seen"
         dots = [] if given is None else [Dot(places[given], kind)]
         gave = "not rated" if given is None else f"gave {level_text(given)}" + (" (held out)" if item in kept else "")
-        told = f"{decimal(prediction.mean[k], 1)} ({level_text(lower[k])} to {level_text(upper[k])}); {gave}"
+        told = f"{decimal(prediction.mean[k], 1)} ({run_text(lower[k], upper[k])}); {gave}"
         shown = strip(
             told, axis, span=(places[lower[k]], places[upper[k]]), middle=float(prediction.mean[k]), dots=dots
         )

@@ -15,6 +15,7 @@ from doublefeature.report.svg import Axis, Line, axis_around, bar_chart, legend,
 
 FloatArray = NDArray[np.float64]
 
+_NAMES = {"log_likelihood": "log-likelihood", "K": "number of features (K)"}
 _MOST_BARS = 40
 _FIRST = 5  # sweeps whose climb the charts need not show
 
@@ -53,9 +54,9 @@ def _traces(material: Material) -> Html:
     return figure(
         join(tag("div", *pictures, class_="panels"), legend([f"chain {trace.chain}" for trace in traces])),
         "How to read it: one line per chain, from the first sweep to the last. The grey part is the warm-up, which is "
-        "thrown away; its first climb may leave the picture. After it the lines should look like level grass: no "
-        "trend, each chain covering the same range. Chains may keep different numbers of features, as several sets "
-        "of features can explain the same ratings.",
+        "thrown away; its first climb may leave the picture. After it the lines should waver about one height, without "
+        "a trend, and cover the same range. Chains may keep different numbers of features, as several sets of features "
+        "can explain the same ratings.",
         title="The chains, sweep by sweep",
     )
 
@@ -81,7 +82,7 @@ def _settled_table(material: Material) -> Html:
     for quantity in material.diagnosis.quantities:
         found = quantity.found
         numbers = sized(found.mean), sized(found.sd), decimal(found.rhat, 2), decimal(found.ess_bulk, 0)
-        rows.append(["K" if quantity.name == "K" else quantity.name.replace("_", " "), *numbers])
+        rows.append([_NAMES.get(quantity.name, quantity.name.replace("_", " ")), *numbers])
     return join(
         table(["", "mean", "sd", "R-hat", "effective draws"], rows, class_="numbers"),
         paragraph(
@@ -100,10 +101,11 @@ def _feature_counts(material: Material) -> Html:
     shares = np.bincount((sizes - low) // width, minlength=len(starts)) / sizes.size
     names = [str(start) if width == 1 else f"{start}–{start + width - 1}" for start in starts]
     mean = decimal(float(sizes.mean()), 1)
-    told = f"From {low} to {high} features over {counted(sizes.size, 'draw')}, {mean} on average."
+    span = counted(low, "feature") if low == high else f"From {low} to {high} features"
+    told = f"{span} over {counted(sizes.size, 'draw')}, {mean} on average."
     return figure(
         bar_chart("feature-counts", "Number of features over draws", told, names, shares.tolist()),
-        f"How to read it: the share of draws with so many features. {told} Many of them are small or "
-        f"fleeting; the point estimate that the next sections describe has {len(material.features)}.",
+        f"How to read it: the share of draws with so many features. {told} Draws may hold small or fleeting features; "
+        f"the point estimate that the next sections describe has {len(material.features)}.",
         title="How many features?",
     )

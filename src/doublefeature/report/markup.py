@@ -120,7 +120,7 @@ def percent(share: float, digits: int = 0) -> str:
     value = 100.0 * share
     if 0.0 < value < least / 2:
         return f"< {least:.{digits}f}\u00a0%"
-    if 100.0 - least / 2 < value < 100.0:
+    if 100.0 - least / 2 <= value < 100.0:
         return f"> {100.0 - least:.{digits}f}\u00a0%"
     return f"{value:.{digits}f}\u00a0%"
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from doublefeature.errors import NotFittedError, SettingsError
 from doublefeature.inference.diagnostics import Diagnosis
-from doublefeature.levels import Level
+from doublefeature.levels import Level, format_levels
 from doublefeature.posterior.features import FeatureSummary
 from doublefeature.posterior.predict import n_levels_of
 from doublefeature.posterior.prediction import level_values
@@ -98,6 +99,16 @@ def level_text(level: Level) -> str:
     """Return a level as short text."""
     text = str(level).removesuffix(".0")
     return text if len(text) <= 14 else f"{text[:13]}…"
+
+
+def run_text(lower: Level, upper: Level) -> str:
+    """Return a run of levels as short text: its ends, or the one level it is."""
+    return level_text(lower) if lower == upper else f"{level_text(lower)} to {level_text(upper)}"
+
+
+def scale_text(levels: Sequence[Level]) -> str:
+    """Return all levels as text that can be read and can be broken: 1..5, or low < mid < high."""
+    return " < ".join(map(str, levels)) if isinstance(levels[0], str) else format_levels(levels)
 
 
 def gather(model: DoubleFeature, mass: float) -> Material:

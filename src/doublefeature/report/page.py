@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import tempfile
 from importlib import resources
 from pathlib import Path
 
 from doublefeature._version import __version__
-from doublefeature.errors import EnvironmentProblem
+from doublefeature.posterior.disk import Disk, disk_problems, write_file
 from doublefeature.recommender import DoubleFeature
 from doublefeature.report.answers import top_section, users_section
 from doublefeature.report.chains import chains_section
@@ -68,19 +67,11 @@ def write_report(model: DoubleFeature, path: str | os.PathLike[str]) -> None:
     """Write the page to a file: all of it, or nothing."""
     target = Path(path)
     page = build_report(model).encode("utf-8")
-    try:
+    disk = Disk()
+    with disk_problems(target, "writing the report"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as draft:
-            draft.write(page)
-            draft.flush()
-            os.fsync(draft.fileno())
-        try:
-            Path(draft.name).chmod(0o644)
-            Path(draft.name).replace(target)
-        finally:
-            Path(draft.name).unlink(missing_ok=True)
-    except OSError as error:
-        raise EnvironmentProblem(f"cannot write {target}: {error.strerror or error}. Choose another --out.") from None
+        write_file(disk, target, [page])
+        disk.sync_directory(target.parent)
 
 
 def _head() -> Html:

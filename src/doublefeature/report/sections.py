@@ -7,7 +7,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.levels import format_levels
 from doublefeature.report.markup import (
     Html,
     count,
@@ -19,7 +18,7 @@ from doublefeature.report.markup import (
     table,
     tag,
 )
-from doublefeature.report.material import Material
+from doublefeature.report.material import Material, scale_text
 from doublefeature.report.quality import LEAST_PROBABILITY, Quality, Rule
 from doublefeature.report.svg import (
     Axis,
@@ -75,7 +74,7 @@ def data_section(material: Material) -> Html:
         ["ratings the model learnt from", count(ratings.n_ratings)],
         ["ratings held out", count(heldout.n_ratings) if heldout else "none"],
         ["share of all user–item pairs rated", percent(ratings.density, 1)],
-        ["levels, from lowest to highest", label(format_levels(ratings.levels))],
+        ["levels, from lowest to highest", label(scale_text(ratings.levels))],
         ["fingerprint of the ratings learnt from", tag("code", ratings.fingerprint, class_="long")],
     ]
     spread: list[list[object]] = []

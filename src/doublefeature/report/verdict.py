@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from doublefeature.levels import format_levels
 from doublefeature.report.markup import (
     Html,
     bullets,
@@ -17,7 +16,7 @@ from doublefeature.report.markup import (
     percent,
     tag,
 )
-from doublefeature.report.material import FEW, STABLE, UNSURE, Material
+from doublefeature.report.material import FEW, STABLE, UNSURE, Material, scale_text
 from doublefeature.report.quality import Quality
 from doublefeature.report.sections import section
 
@@ -37,7 +36,7 @@ def verdict(material: Material) -> Html:
     opening = join(
         f"{counted(ratings.n_users, 'user')} gave {counted(ratings.n_ratings, 'rating')} to "
         f"{counted(ratings.n_items, 'item')}, on levels ",
-        label(format_levels(ratings.levels)),
+        label(scale_text(ratings.levels)),
         ". ",
     )
     measured = (
@@ -153,7 +152,7 @@ def _on_fit(material: Material) -> tuple[list[str], list[str]]:
             "that is the size of simulation error here."
         )
     else:
-        careful.append(f"Everything: the sampler has not settled. {' '.join(diagnosis.advice())}")
+        careful.append(f"Every number may still move: the sampler has not settled. {' '.join(diagnosis.advice())}")
     if not getattr(material.model, "finished_", True):
         careful.append("The fit was stopped before its end; resume it for the full number of draws.")
     if draws < _MANY_DRAWS:
@@ -173,7 +172,7 @@ def _on_feature_trust(material: Material) -> tuple[list[str], list[str]]:
     unsure = sum(feature.recurrence < UNSURE for feature in material.features)
     stable = material.stable_features
     good, careful = [], []
-    if stable:
+    if stable and material.diagnosis.level != "run longer":
         found = counted(stable, "feature that is", "features that are")
         good.append(f"{found} found in at least {percent(STABLE)} of draws: their users, items and sign.")
     if unsure:
@@ -182,6 +181,8 @@ def _on_feature_trust(material: Material) -> tuple[list[str], list[str]]:
             f"{found} found in fewer than {percent(UNSURE)} of draws: one of several ways to group the same ratings. "
             "Predictions average over all of these ways and do not suffer."
         )
+    if material.features and len(material.diagnosis.chains) == 1:
+        careful.append("How stable features are: with one chain, it cannot be seen whether another would find others.")
     return good, careful
 
 

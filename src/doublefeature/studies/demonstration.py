@@ -14,6 +14,7 @@ from doublefeature.inference.progress import ProgressCallback
 from doublefeature.posterior.store import ModelFolder
 from doublefeature.ratings import Ratings
 from doublefeature.recommender import DoubleFeature
+from doublefeature.report.card import write_card
 from doublefeature.report.page import write_report
 from doublefeature.studies.recovery import Design, Recovery, Trial, compare, simulate
 
@@ -68,6 +69,7 @@ def demonstrate(
         return None
     report = out / "report.html"
     write_report(model, report)
+    write_card(model, out)
     return Demonstration(compare(Trial(design, truth, train, test, model.posterior_), seed), out, report)
 
 

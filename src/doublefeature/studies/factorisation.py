@@ -32,7 +32,7 @@ FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 _TRIES = 5
-_SECONDS = 30.0
+_SECONDS = 10.0
 _SECONDS_PER_STEP = 1e-6
 
 

@@ -125,7 +125,7 @@ def draw_sweeps(cells: Sequence[Cell]) -> Figure:
     """Draw the number of features after every sweep, one panel per data set and one line per chain."""
     columns = min(5, len(cells))
     rows = -(-len(cells) // columns)
-    figure = _new(2.1 * columns + 0.8, 1.8 * rows + 0.8)
+    figure = _new(max(6.4, 2.0 * columns + 0.8), 1.8 * rows + 1.0)
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for place, (axes, cell) in enumerate(zip(panels, cells, strict=False)):
         for chain in cell.n_features:

@@ -52,7 +52,7 @@ class Row(NamedTuple):
 _WHY_TRAIN = (
     "The paper's published code does not draw from the posterior it states (it rebuilds B from zeros, proposes births "
     "with another item rate than the prior's, removes only the last private feature) and starts at the true A and B; "
-    "here every update leaves the posterior as it is, and chains start with no features."
+    "here every update keeps the stated posterior, and chains start with no features."
 )
 _WHY_TEST = (
     "As for the training part; moreover the published code splits 70/30, the text and this study 80/20, and if the "
