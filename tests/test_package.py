@@ -36,12 +36,6 @@ class TestCommandLine:
         assert run("--version").stdout.strip() == f"doublefeature {df.__version__}"
         assert run("--help").returncode == 0
 
-    def test_demo_prints_a_table(self):
-        result = run("demo", "--users", "20", "--items", "15", "--sweeps", "20", "--chains", "2")
-        assert result.returncode == 0
-        assert "doublefeature" in result.stdout
-        assert "oracle" in result.stdout
-
     def test_describe(self, tmp_path):
         file = tmp_path / "ratings.csv"
         file.write_text("user,item,rating\na,x,5\nb,x,3\n")

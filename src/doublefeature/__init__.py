@@ -24,9 +24,9 @@ if TYPE_CHECKING:
         StoreError,
     )
     from doublefeature.inference.chain import Start, run_chain, sample
+    from doublefeature.item_table import read_items
     from doublefeature.posterior.prediction import Prediction
     from doublefeature.ratings import Ratings
-    from doublefeature.item_table import read_items
     from doublefeature.readers import read_ratings
     from doublefeature.recommender import DoubleFeature, load
 
@@ -55,6 +55,7 @@ __all__ = [
     "SettingsError",
     "Start",
     "StoreError",
+    "__version__",
     "load",
     "load_dataset",
     "preset",
@@ -74,4 +75,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return list(__all__)

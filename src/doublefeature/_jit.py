@@ -85,6 +85,12 @@ def _cache_folder(source: Path) -> Path | None:
     return base / f"{source.stem}-{digest.hexdigest()[:16]}"
 
 
+def is_compiled(module: str) -> bool:
+    """Whether machine code of a compiled module, such as `kernels/features`, is in the cache."""
+    folder = _cache_folder(_HERE / f"{module}.py")
+    return folder is not None and next(folder.rglob("*.nbi"), None) is not None
+
+
 def _compile(function: F, parallel: bool = False, counted: bool = True, inlined: bool = False) -> F:
     folder = _cache_folder(Path(function.__code__.co_filename))
     previous = config.CACHE_DIR

@@ -11,7 +11,7 @@ import numpy as np
 from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.inference.chain import sample
 from doublefeature.model.ordinal import level_cutpoints
-from doublefeature.model.state import words_of
+from doublefeature.model.state import empty_state, words_of
 from doublefeature.posterior.disk import Disk
 from doublefeature.posterior.draws import Draw, Posterior, Trace
 from doublefeature.ratings import Ratings
@@ -91,7 +91,7 @@ def _random_draw(ratings, chain, sweep, count, rng) -> Draw:
         user_offset=rng.normal(size=ratings.n_users),
         user_scale=np.zeros(ratings.n_users, np.uint8),
         cutpoints=level_cutpoints(ratings.n_levels),
-        hyper=rng.random(6) * 0.9 + 0.1,
+        hyper=np.array([*rng.random(3) * 0.9 + 0.1, *empty_state(PRIORS, 0, 0, 5).hyper[3:]]),
     )
 
 

@@ -328,6 +328,7 @@ class TestRefusals:
         ("K < 0", SEGMENT, "trace.n_features", lambda a: a.__setitem__(2, -1), "out of range"),
         ("likelihood", SEGMENT, "trace.log_likelihood", lambda a: a.__setitem__(2, np.nan), "log likelihood"),
         ("hyper", SEGMENT, "trace.hyper", lambda a: a.__setitem__((2, 0), 0.0), "positive"),
+        ("fixed hyper", SEGMENT, "trace.hyper", lambda a: a.__setitem__((2, 3), 2.5), "not sampled"),
         ("sweeps", SEGMENT, "sweep", lambda a: a.__setitem__(2, 9), "schedule keeps"),
         ("tally", SEGMENT, "tally", lambda a: a.__setitem__((0, 1), 10**6), "accepted"),
         ("state's K", RESUME, "active", lambda a: a.__setitem__(-1, 0), "its trace says"),

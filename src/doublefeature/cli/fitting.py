@@ -78,6 +78,7 @@ def fit(
         schedule=Schedule.from_dict(plan),
         seed=check_seed(seed if seed is not None else settings.get("seed", 0)),
     )
+    compile_first()
     share = holdout if holdout is not None else settings.get("holdout", 0.05)
     table = read_items(items) if items is not None else None
     data = load_ratings(ratings, levels, user, item, rating)
@@ -103,7 +104,6 @@ def _run(work: Any, out: Path) -> None:
     from doublefeature.inference.progress import shown_progress
     from doublefeature.report.card import write_card
 
-    _announce_compilation()
     with stop_on_signals() as stop, shown_progress() as progress:
         fitted = work({"progress": progress, "stop": stop})
     if not fitted.finished_:
@@ -114,10 +114,10 @@ def _run(work: Any, out: Path) -> None:
     typer.echo(str(out))
 
 
-def _announce_compilation() -> None:
-    """Say why nothing seems to happen when the kernels are not compiled yet."""
-    from doublefeature._jit import cache_base
+def compile_first() -> None:
+    """Compile the kernels if that has not been done yet, and say so: it takes a while."""
+    from doublefeature.inference.compiling import compile_kernels, needs_compiling
 
-    base = cache_base()
-    if base is None or not any(base.glob("sweep-*")):
-        say("the first run compiles the kernels: about two minutes, once")
+    if needs_compiling():
+        say("compiling the kernels, once: about a minute on two cores")
+        compile_kernels()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from doublefeature._version import __version__
 from doublefeature._jit import cache_base
+from doublefeature._version import __version__
 from doublefeature.datasets import DATASET_NAMES, cache_folder
 
 _CORE = ("numpy", "numba", "narwhals", "typer", "rich")

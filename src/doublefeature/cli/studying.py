@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from doublefeature.cli.fitting import compile_first
 from doublefeature.cli.options import AsJson, Seed, Threads
 from doublefeature.cli.output import print_json, say
 
@@ -33,10 +34,8 @@ def demo(
 
     design = Design(users=users, items=items, tau=tau)
     schedule = Schedule(sweeps=sweeps, warmup=sweeps // 2, thin=5, chains=chains, threads=threads)
-    say(
-        f"simulating {users} users × {items} items, fitting {chains} chains of {sweeps} sweeps "
-        "(the first run compiles the kernels, about two minutes)"
-    )
+    say(f"simulating {users} users × {items} items, fitting {chains} chains of {sweeps} sweeps")
+    compile_first()
     with stop_on_signals() as stop, shown_progress() as progress:
         result = demonstrate(design, seed, schedule, out, progress=progress, stop=stop)
     if result is None:
@@ -64,6 +63,7 @@ def simulation(
     schedule = DEFAULT_SCHEDULE
     if sweeps is not None:
         schedule = Schedule.from_dict({**schedule.to_dict(), "sweeps": sweeps, "warmup": sweeps // 2})
+    compile_first()
     with shown_progress() as progress:
         result = run_simulation_study(
             out, seeds=range(seeds), schedule=schedule, threads=threads, progress=progress, announce=say

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import Priors, Schedule
+from doublefeature.config import LEARNABLE, Priors, Schedule
 from doublefeature.errors import StoreError
-from doublefeature.model.state import RATE, State, build_model, words_of
+from doublefeature.model.state import RATE, State, build_model, empty_state, words_of
 from doublefeature.posterior.arrays import Arrays, check_layout
 from doublefeature.posterior.draws import Draw, Trace
 
@@ -36,12 +36,15 @@ class Sizes(NamedTuple):
     levels: int
     scales: int  # noise factors a user may have
     effect_values: tuple[float, ...]  # the only effects allowed, when not empty
+    hyper: FloatArray  # hyperparameters that are held fixed, NaN where they are sampled
 
 
 def sizes_of(priors: Priors, n_users: int, n_items: int, n_levels: int) -> Sizes:
     """Return the sizes of a model."""
     scales = build_model(priors, 0, 0, n_levels).scales.size
-    return Sizes(n_users, n_items, n_levels, scales, priors.effect_values)
+    sampled = [priors.noise_scale is None, *(name in priors.learn for name in LEARNABLE)]
+    hyper = np.where(sampled, np.nan, empty_state(priors, 0, 0, n_levels).hyper)
+    return Sizes(n_users, n_items, n_levels, scales, priors.effect_values, hyper)
 
 
 class Place(NamedTuple):
@@ -89,7 +92,7 @@ def encode_segment(trace: Trace, draws: Sequence[Draw], place: Place) -> Arrays:
 
 def decode_segment(arrays: Arrays, sizes: Sizes, place: Place, move_names: tuple[str, ...]) -> tuple[Trace, list[Draw]]:
     """Check a segment's arrays and return its trace and draws, which are views of the arrays."""
-    trace = _decode_trace(arrays, place, move_names)
+    trace = _decode_trace(arrays, sizes, place, move_names)
     kept = place.kept(trace.n_features.size)
     rows = kept - place.before - 1
     n_features = trace.n_features[rows]
@@ -120,7 +123,7 @@ def decode_segment(arrays: Arrays, sizes: Sizes, place: Place, move_names: tuple
 _TRACE = ("trace.log_likelihood", "trace.n_features", "trace.hyper", "tally")
 
 
-def _decode_trace(arrays: Arrays, place: Place, move_names: tuple[str, ...]) -> Trace:
+def _decode_trace(arrays: Arrays, sizes: Sizes, place: Place, move_names: tuple[str, ...]) -> Trace:
     n_rows = arrays["trace.n_features"].size if "trace.n_features" in arrays else 0
     layout = {
         "trace.log_likelihood": ("F64", (n_rows,)),
@@ -136,7 +139,7 @@ def _decode_trace(arrays: Arrays, place: Place, move_names: tuple[str, ...]) -> 
         raise StoreError("a number of features is out of range")
     if (tally < 0).any() or (tally[:, 1] > tally[:, 0]).any():
         raise StoreError("more moves were accepted than tried")
-    _check_hyper(hyper)
+    _check_hyper(hyper, sizes)
     return Trace(place.chain, log_likelihood, n_features, hyper, tally, move_names)
 
 
@@ -236,6 +239,9 @@ def _check_values(arrays: Arrays, sizes: Sizes) -> None:
         raise StoreError("cutpoints do not rise from minus to plus infinity")
 
 
-def _check_hyper(hyper: FloatArray) -> None:
+def _check_hyper(hyper: FloatArray, sizes: Sizes) -> None:
     if not np.isfinite(hyper).all() or (hyper <= 0).any() or (hyper[:, RATE] > 1).any():
         raise StoreError("noise scale, mass, rate and spreads must be positive numbers, the rate at most 1")
+    fixed = ~np.isnan(sizes.hyper)
+    if (hyper[:, fixed] != sizes.hyper[fixed]).any():
+        raise StoreError("a hyperparameter that is not sampled differs from the priors'")

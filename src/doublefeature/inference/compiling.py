@@ -1,0 +1,64 @@
+"""Compile all kernels ahead of the first sweep, in two processes: one compiler uses one core only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from doublefeature._jit import cache_base, is_compiled
+from doublefeature.config import Moves, Priors
+from doublefeature.kernels.features import update_features
+from doublefeature.kernels.scene import Scene
+from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
+from doublefeature.kernels.sweep import build_plan, build_scene, sweep_once
+from doublefeature.model.state import empty_state
+from doublefeature.ratings import Ratings
+
+_MODULES = ("features", "singletons", "gaussian", "memberships", "sweep")
+
+
+def needs_compiling() -> bool:
+    """Whether the next run would compile kernels and keep them."""
+    return cache_base() is not None and not all(is_compiled(f"kernels/{name}") for name in _MODULES)
+
+
+def compile_kernels() -> None:
+    """Compile every block of a sweep; about as much work is left to a second process as is done here."""
+    with subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.DEVNULL) as other:
+        try:
+            _compile(_near_half)
+        except BaseException:
+            other.kill()
+            raise
+    _compile(_far_half)
+
+
+def _compile(blocks: Callable[[Scene], None]) -> None:
+    priors = Priors()
+    codes = np.arange(2, dtype=np.uint32)
+    ratings = Ratings.from_codes(
+        codes, codes, codes.astype(np.uint8), users=range(2), items=range(2), levels=range(1, 6)
+    )
+    state = empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels)
+    blocks(build_scene(ratings.arrays, priors, Moves(), state, (0, 0)))
+
+
+def _far_half(scene: Scene) -> None:
+    update_features(scene, 0)
+    update_collapsed_singletons(scene, 1.0)
+    update_prior_singletons(scene)
+
+
+def _near_half(scene: Scene) -> None:
+    everything = build_plan(Moves(settle=0, effect_every=1, noise_slice_every=2), n_users=2)
+    plan = everything._replace(feature_moves=0, collapsed_share=0.0, prior_singletons=False)
+    for number in range(2):
+        state, _ = sweep_once(scene._replace(sweep=number), plan)
+        scene = scene._replace(state=state)
+
+
+if __name__ == "__main__":
+    _compile(_far_half)
