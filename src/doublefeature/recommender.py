@@ -25,7 +25,7 @@ from doublefeature.posterior.draws import Posterior
 from doublefeature.posterior.explain import Explanation, explain
 from doublefeature.posterior.predict import Codes, predict_levels
 from doublefeature.posterior.prediction import Prediction, level_values
-from doublefeature.posterior.steady import steady_features
+from doublefeature.posterior.steady import kept_features
 from doublefeature.posterior.store import ModelFolder
 from doublefeature.ratings import Ratings
 from doublefeature.readers import read_ratings
@@ -96,6 +96,7 @@ class DoubleFeature:
     items_: ItemTable
     finished_: bool
     """False when the fit was stopped before its end."""
+    _folder: Path | None = None
 
     def __init__(
         self,
@@ -142,6 +143,7 @@ class DoubleFeature:
         data = ratings if isinstance(ratings, Ratings) else read_ratings(ratings)
         self.ratings_, self.heldout_ = data.split(holdout, seed=seed) if holdout else (data, None)
         self.items_ = items or {}
+        self._folder = None
         self._forget()
         if out is None:
             self.posterior_ = sample(
@@ -169,6 +171,7 @@ class DoubleFeature:
         model = cls._of(folder)
         model.posterior_ = folder.posterior()
         model.finished_ = folder.finished
+        model._folder = folder.path
         return model
 
     @classmethod
@@ -301,20 +304,16 @@ class DoubleFeature:
         self._check_fitted()
         return diagnose(self.posterior_, self.ratings_)
 
-    @property
+    @cached_property
     def allocation_(self) -> features.Allocation:
         """The features as a point estimate (see `doublefeature.posterior.steady`)."""
-        return self._steady[0]
-
-    @property
-    def features_(self) -> list[features.FeatureSummary]:
-        """Every feature of the point estimate with its effect, members and stability."""
-        return self._steady[1]
+        self._check_fitted()
+        return kept_features(self.posterior_, self._folder)
 
     @cached_property
-    def _steady(self) -> tuple[features.Allocation, list[features.FeatureSummary]]:
-        self._check_fitted()
-        return steady_features(self.posterior_, self.ratings_)
+    def features_(self) -> list[features.FeatureSummary]:
+        """Every feature of the point estimate with its effect, members and stability."""
+        return features.summarise(self.posterior_, self.allocation_, self.ratings_)
 
     @property
     def high_level(self) -> Level:
@@ -382,11 +381,13 @@ class DoubleFeature:
         self.finished_ = fit_into(folder, progress=progress, stop=stop, threads=threads)
         self.schedule_ = folder.schedule
         self.posterior_ = folder.posterior()
+        self._folder = folder.path
         return self
 
     def _forget(self) -> None:
         """Drop what followed from an earlier fit."""
-        self.__dict__.pop("_steady", None)
+        for name in ("allocation_", "features_"):
+            self.__dict__.pop(name, None)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "posterior_"):

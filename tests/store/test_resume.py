@@ -9,6 +9,7 @@ import pytest
 from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.errors import EnvironmentProblem, SettingsError, StoreError
 from doublefeature.inference import fit
+from doublefeature.inference.chain import sample
 from doublefeature.inference.fit import extend, fit_into, stop_on_signals
 from doublefeature.posterior.store import ModelFolder, draws_digest
 from doublefeature.studies.recovery import Design, simulate
@@ -117,7 +118,7 @@ class TestResume:
         chain = tmp_path / "model" / "chain-0"
         left = [chain / "segment-00001.safetensors", chain / "resume-00002.safetensors.partial"]
         left += [tmp_path / "model" / "manifest.json.partial"]
-        kept = [tmp_path / "model" / "notes.txt", chain / "segment.txt"]
+        kept = [tmp_path / "model" / "notes.partial", chain / "segment.txt"]
         for file in (*left, *kept):
             file.write_text("half")
         again = ModelFolder.open(tmp_path / "model")
@@ -144,6 +145,16 @@ class TestStop:
         assert not fit_into(folder, stop=stop)
         stop.clear()
         assert fit_into(folder, stop=stop)
+        assert draws_digest(folder.posterior()) == draws_digest(undisturbed(model))
+
+    def test_a_run_in_memory_stops_after_whole_sweeps_and_can_be_saved(self, tmp_path):
+        model, stop = parts(), threading.Event()
+        settings = [model[name] for name in ("ratings", "priors", "schedule", "moves")]
+        part = sample(*settings, seed=5, stop=stop, progress=lambda news: news.sweep == 8 and stop.set())
+        assert [trace.n_features.size for trace in part.traces] == [8]
+        folder = ModelFolder.save(tmp_path / "model", part, disk=QuickDisk(), **model)
+        assert not folder.finished
+        assert fit_into(folder)
         assert draws_digest(folder.posterior()) == draws_digest(undisturbed(model))
 
     def test_a_failing_chain_stops_the_others_after_a_whole_sweep(self, tmp_path):

@@ -56,16 +56,22 @@ def main() -> None:
     print("finished" if folder.finished else "stopped", flush=True)
 
 
-def strike(path: Path, sweeps: int, seconds: float, slow: bool, number: int = signal.SIGKILL) -> str:
-    """Start a victim, send it a signal so many seconds after its first sweep, and return the last it said."""
+def strike(path: Path, sweeps: int, seconds: float, slow: bool, number: int = signal.SIGKILL) -> tuple[str, float]:
+    """Start a victim and send it a signal so many seconds after its first sweep.
+
+    Returns the last it said, and how many seconds after the signal it was gone.
+    """
     command = [sys.executable, "-m", "tests.store.victim", str(path), str(sweeps), *(["slow"] if slow else [])]
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
         said = process.stdout.readline()
         time.sleep(seconds)
         process.send_signal(number)
+        begin = time.monotonic()
         said += process.stdout.read()
-    return said.split()[-1] if said else ""
+        process.wait()
+        seconds = time.monotonic() - begin
+    return said.split()[-1], seconds
 
 
 def leftovers(path: Path) -> bool:

@@ -42,7 +42,6 @@ CLOSE = 0.3
 
 _MOST_DRAWS = 200
 _FAR = 0.5
-_GROWTHS = 8
 _FALL = 1e-12
 _PAPER = Metric(user_weight=1.0, sign_penalty=0.0, complement=False)
 
@@ -129,11 +128,17 @@ class _Candidate(NamedTuple):
 
 
 def estimate(
-    posterior: Posterior, *, starts: int = 16, sweeten: int = 4, seed: int = 0, metric: Metric | None = None
+    posterior: Posterior,
+    *,
+    starts: int = 16,
+    sweeten: int = 4,
+    most_draws: int = 200,
+    seed: int = 0,
+    metric: Metric | None = None,
 ) -> Allocation:
     """Return the allocation with the least expected distance to the draws that a search finds.
 
-    Draws (at most 200, evenly spaced over all chains) are aligned to a baseline draw; a membership stands if more than
+    Draws (evenly spaced over all chains) are aligned to a baseline draw; a membership stands if more than
     half of them have it. That is every single flip that lowers the expected distance given the alignment; where half
     have it, the baseline decides. The best few of several baselines are aligned and averaged again until the distance
     falls no more, then the best one tries to take in features of other draws that it does not have.
@@ -143,7 +148,9 @@ def estimate(
     starts
         Number of baseline draws, spread over the chains.
     sweeten
-        How many of the starts to improve.
+        How many of the starts to improve; twice as many features of other draws are tried.
+    most_draws
+        Draws looked at.
     seed
         Fixes the choice of baselines.
     metric
@@ -151,9 +158,10 @@ def estimate(
     """
     check_count("starts", starts, least=1)
     check_count("sweeten", sweeten, least=0)
+    check_count("most_draws", most_draws, least=1)
     rng = np.random.default_rng(check_seed(seed))
     metric = metric or metric_for(posterior)
-    draws = [_packed(draw, metric) for draw in _spread(_draws(posterior))]
+    draws = [_packed(draw, metric) for draw in _spread(_draws(posterior), most_draws)]
     blocks = np.array_split(np.arange(len(draws)), min(starts, len(draws)))
     ranked = []
     for block in blocks:
@@ -162,7 +170,7 @@ def estimate(
     ranked.sort(key=lambda candidate: candidate.distance)
     ranked[:sweeten] = [_refine(draws, candidate, metric) for candidate in ranked[:sweeten]]
     best = min(ranked, key=lambda candidate: candidate.distance)
-    for other in rng.permutation(len(draws))[: _GROWTHS if sweeten else 0]:
+    for other in rng.permutation(len(draws))[: 2 * sweeten]:
         best = _grow(draws, best, draws[other], metric)
     effect = _Aligned(draws, best.features, metric).mean_effect(best.features.effect)
     return _allocation(replace(best.features, effect=effect), best.distance, "distance")
@@ -230,7 +238,7 @@ def paper_estimate(posterior: Posterior) -> Allocation:
     """
     sizes, counts = np.unique([draw.n_features for draw in _draws(posterior)], return_counts=True)
     common = int(sizes[counts.argmax()])
-    draws = [_packed(draw, _PAPER) for draw in _spread([d for d in posterior if d.n_features == common])]
+    draws = [_packed(draw, _PAPER) for draw in _spread([d for d in posterior if d.n_features == common], _MOST_DRAWS)]
     distance = _user_distances(draws).mean(axis=1)
     centre = draws[int(distance.argmin())]
     aligned = _Aligned(draws, centre, _PAPER)
@@ -294,9 +302,9 @@ def _draws(posterior: Posterior) -> list[Draw]:
     return posterior.draws
 
 
-def _spread(values: list[T]) -> list[T]:
-    """Return at most `_MOST_DRAWS` values, evenly spaced."""
-    places = np.linspace(0, len(values) - 1, min(len(values), _MOST_DRAWS)).round().astype(int)
+def _spread(values: list[T], most: int) -> list[T]:
+    """Return at most so many values, evenly spaced."""
+    places = np.linspace(0, len(values) - 1, min(len(values), most)).round().astype(int)
     return [values[place] for place in places]
 
 

@@ -16,12 +16,14 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self, Unpack
+
+import numpy as np
 
 from doublefeature.config import Moves, Priors, Schedule, check_count
 from doublefeature.errors import SettingsError, StoreError
@@ -63,8 +65,7 @@ from doublefeature.posterior.tables import (
 )
 
 CARD = "card.md"
-_CHAIN_FOLDER = re.compile(r"chain-[0-9]+")
-_CHAIN_FILE = re.compile(r"(segment|resume)-[0-9]+\.safetensors")
+_CHAIN_FILE = re.compile(r"chain-[0-9]+/(segment|resume)-[0-9]+\.safetensors(\.partial)?")
 
 
 class ModelFolder:
@@ -160,7 +161,7 @@ class ModelFolder:
         return self._manifest.library
 
     @cached_property
-    def items(self) -> dict[object, dict[str, str]] | None:
+    def items(self) -> dict[Hashable, dict[str, str]] | None:
         """Columns of items by raw id; None when none were given."""
         if self._item_table is None:
             return None
@@ -286,11 +287,13 @@ class ModelFolder:
         chains = self._manifest.chains
         listed = {segment.file for chain in chains for segment in chain.segments}
         listed |= {chain.resume.file for chain in chains if chain.resume is not None}
-        for entry in [*self.path.iterdir(), *self.path.glob("chain-*/*")]:
-            name = entry.relative_to(self.path).as_posix()
-            inside = _CHAIN_FOLDER.fullmatch(entry.parent.name) and _CHAIN_FILE.fullmatch(entry.name)
-            if name not in listed and (inside or entry.name.endswith(PARTIAL)):
-                self._disk.remove(entry)
+        for file in self.path.glob("chain-*/*"):
+            name = file.relative_to(self.path).as_posix()
+            if name not in listed and _CHAIN_FILE.fullmatch(name):
+                self._disk.remove(file)
+        for name in (MANIFEST, CARD):
+            if (self.path / (name + PARTIAL)).exists():
+                self._disk.remove(self.path / (name + PARTIAL))
 
 
 def draws_digest(posterior: Posterior) -> str:
@@ -298,7 +301,7 @@ def draws_digest(posterior: Posterior) -> str:
     digest = hashlib.sha256()
     for draw in posterior:
         for name, value in draw._asdict().items():
-            plain = value if isinstance(value, int | float) else value.astype(value.dtype.newbyteorder("<")).tobytes()
-            shape = getattr(value, "shape", ())
-            digest.update(f"{name} {shape} {plain!r}\n".encode())
+            array = np.asarray(value)
+            digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
+            digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
     return digest.hexdigest()
