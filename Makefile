@@ -1,6 +1,6 @@
-# make demo    simulate, fit, compare with the truth
+# make demo    simulate, fit, compare with the truth, write a report
 # make test    lint, types, layers, tests
-# make proofs  the long proofs: one line per bar (about an hour)
+# make proofs  the long proofs: one line per bar (hours)
 # make bench   the benchmarks (MovieLens-1M is looked for in DOUBLEFEATURE_DATA or ../shared/data)
 
 PYTHON ?= python3
@@ -20,6 +20,7 @@ test: .venv/ready-dev
 
 proofs: .venv/ready-dev
 	$(BIN)/python -m tests.correctness
+	$(BIN)/python -m tests.store
 
 bench: .venv/ready-bench
 	$(BIN)/python benchmarks/first_use.py
