@@ -16,7 +16,8 @@ test: .venv/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m doublefeature.inference.compiling
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile
 
 proofs: .venv/ready-dev
 	$(BIN)/python -m tests.correctness

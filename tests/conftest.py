@@ -10,14 +10,6 @@ import numpy as np
 import pytest
 
 
-def pytest_sessionstart() -> None:
-    """Compile the kernels in two processes before the first test waits for them in one."""
-    from doublefeature.inference.compiling import compile_kernels, needs_compiling
-
-    if needs_compiling():
-        compile_kernels()
-
-
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20261115)

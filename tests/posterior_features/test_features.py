@@ -94,7 +94,7 @@ class TestEstimate:
         truth = make_truth(rng)
         posterior = make_posterior([truth], rng, missing=0.2, spurious=1)
         assert is_same(estimate(posterior, starts=1, sweeten=1), truth)
-        assert not is_same(estimate(posterior, starts=1, sweeten=0), truth)
+        assert not is_same(estimate(posterior, starts=1, sweeten=0, growths=0), truth)
 
     @pytest.mark.parametrize("seed", range(3))
     def test_is_at_least_as_good_as_the_truth(self, seed):
@@ -137,8 +137,8 @@ class TestEstimate:
 
     def test_many_draws_are_thinned_evenly(self, truth, rng):
         posterior = make_posterior([truth] * 5, rng, draws=500)
-        assert len(features._spread(posterior.draws)) == 200
-        chains = [draw.chain for draw in features._spread(posterior.draws)]
+        assert len(features._spread(posterior.draws, 200)) == 200
+        chains = [draw.chain for draw in features._spread(posterior.draws, 200)]
         assert np.bincount(chains).tolist() == [40] * 5
         assert is_same(estimate(posterior, starts=2, sweeten=1), truth)
 

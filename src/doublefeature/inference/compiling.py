@@ -1,4 +1,7 @@
-"""Compile all kernels ahead of the first sweep, in two processes: one compiler uses one core only."""
+"""Compile all kernels ahead of the first sweep, in two processes: one compiler uses one core only.
+
+python -m doublefeature.inference.compiling          does it when it is needed
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from doublefeature.kernels.sweep import build_plan, build_scene, sweep_once
 from doublefeature.model.state import empty_state
 from doublefeature.ratings import Ratings
 
+_MODULE = "doublefeature.inference.compiling"
+_FAR = "far"
 _MODULES = ("features", "singletons", "gaussian", "memberships", "sweep")
 
 
@@ -27,7 +32,7 @@ def needs_compiling() -> bool:
 
 def compile_kernels() -> None:
     """Compile every block of a sweep; about as much work is left to a second process as is done here."""
-    with subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.DEVNULL) as other:
+    with subprocess.Popen([sys.executable, "-m", _MODULE, _FAR], stdin=subprocess.DEVNULL) as other:
         try:
             _compile(_near_half)
         except BaseException:
@@ -61,4 +66,7 @@ def _near_half(scene: Scene) -> None:
 
 
 if __name__ == "__main__":
-    _compile(_far_half)
+    if sys.argv[1:] == [_FAR]:
+        _compile(_far_half)
+    elif needs_compiling():
+        compile_kernels()

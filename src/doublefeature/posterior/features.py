@@ -132,6 +132,7 @@ def estimate(
     *,
     starts: int = 16,
     sweeten: int = 4,
+    growths: int = 8,
     most_draws: int = 200,
     seed: int = 0,
     metric: Metric | None = None,
@@ -148,7 +149,9 @@ def estimate(
     starts
         Number of baseline draws, spread over the chains.
     sweeten
-        How many of the starts to improve; twice as many features of other draws are tried.
+        How many of the starts to improve.
+    growths
+        How many other draws to take missing features from.
     most_draws
         Draws looked at.
     seed
@@ -158,6 +161,7 @@ def estimate(
     """
     check_count("starts", starts, least=1)
     check_count("sweeten", sweeten, least=0)
+    check_count("growths", growths, least=0)
     check_count("most_draws", most_draws, least=1)
     rng = np.random.default_rng(check_seed(seed))
     metric = metric or metric_for(posterior)
@@ -170,7 +174,7 @@ def estimate(
     ranked.sort(key=lambda candidate: candidate.distance)
     ranked[:sweeten] = [_refine(draws, candidate, metric) for candidate in ranked[:sweeten]]
     best = min(ranked, key=lambda candidate: candidate.distance)
-    for other in rng.permutation(len(draws))[: 2 * sweeten]:
+    for other in rng.permutation(len(draws))[:growths]:
         best = _grow(draws, best, draws[other], metric)
     effect = _Aligned(draws, best.features, metric).mean_effect(best.features.effect)
     return _allocation(replace(best.features, effect=effect), best.distance, "distance")

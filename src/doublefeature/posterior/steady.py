@@ -30,10 +30,10 @@ def steady_features(posterior: Posterior) -> Allocation:
     Σ_k recurrence_k · users_k · items_k · |effect_k|. Features that recur in no draw at all are left out.
     """
     chains = posterior.chains
-    candidates = [estimate(posterior, starts=8, sweeten=2, most_draws=80)]
+    candidates = [estimate(posterior, starts=8, sweeten=2, growths=4, most_draws=80)]
     if len(chains) > 1:
         parts = [Posterior(posterior.base, draws) for draws in chains]
-        candidates += [estimate(part, starts=2, sweeten=1, most_draws=25) for part in parts]
+        candidates += [estimate(part, starts=2, sweeten=1, growths=2, most_draws=25) for part in parts]
     judged = [(allocation, summarise(posterior, allocation)) for allocation in candidates]
     allocation, summaries = max(judged, key=lambda pair: sum(map(_weight, pair[1])))
     return _only(allocation, np.array([feature.recurrence > 0.0 for feature in summaries], bool))
