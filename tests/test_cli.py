@@ -228,6 +228,7 @@ class TestAnswers:
         total += sum(part["contribution"]["mean"] for part in answer["features"])
         assert abs(total - answer["score"]["mean"]) < 1e-9
         assert "score" in run("explain", model, "--user", "u1", "--item", 2).out
+        assert run("explain", model, "--user", "nobody", "--item", 99).err.endswith("user nobody, item 99\n")
 
     def test_top_and_similar(self, run, model):
         rows = run("top", model, "-n", 3, "--json").json

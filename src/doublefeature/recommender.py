@@ -329,6 +329,10 @@ class DoubleFeature:
         """Whether the user was in the training data."""
         return self._user_code(user) >= 0
 
+    def knows_item(self, item: Hashable) -> bool:
+        """Whether the item was in the training data."""
+        return self._item_code(item) >= 0
+
     def as_user(self, text: str) -> Hashable:
         """Return the user id that a text stands for: itself, or the number it spells."""
         return _as_id(text, self.ratings_.has_user)

@@ -112,9 +112,11 @@ def prefer(
     """Say how likely the user rates A above, level with or below B."""
     fitted = DoubleFeature.load(model)
     chances = fitted.prefer(fitted.as_user(user), fitted.as_item(item_a), fitted.as_item(item_b))
+    unknown = _unknown(fitted, user, item_a, item_b)
     if as_json:
-        print_json({"user": user, "a": item_a, "b": item_b, **asdict(chances)})
+        print_json({"user": user, "a": item_a, "b": item_b, "unknown": unknown, **asdict(chances)})
         return
+    _say_unknown(unknown)
     typer.echo(f"above {chances.above:.1%}   level {chances.level:.1%}   below {chances.below:.1%}")
 
 
@@ -122,9 +124,11 @@ def explain(model: Model, user: User, item: Item, mass: Mass = 0.8, as_json: AsJ
     """Take a pair's score apart: base, offsets, and each shared feature with its probability."""
     fitted = DoubleFeature.load(model)
     answer = fitted.explain(fitted.as_user(user), fitted.as_item(item), mass=mass)
+    unknown = _unknown(fitted, user, item)
     if as_json:
-        print_json(answer.to_dict())
+        print_json({**answer.to_dict(), "unknown": unknown})
         return
+    _say_unknown(unknown)
     for line in answer.lines():
         typer.echo(line)
 
@@ -156,6 +160,17 @@ def similar(
         print_json(rows)
         return
     _print_items(rows, {"correlation": "correlation", "covariance": "covariance"})
+
+
+def _unknown(fitted: DoubleFeature, user: str, *items: str) -> list[str]:
+    """Return which of the ids asked about were not in the training data."""
+    strangers = [] if fitted.knows_user(fitted.as_user(user)) else [f"user {user}"]
+    return strangers + [f"item {item}" for item in items if not fitted.knows_item(fitted.as_item(item))]
+
+
+def _say_unknown(unknown: list[str]) -> None:
+    if unknown:
+        say(f"not in the training data, so the prior answers: {', '.join(unknown)}")
 
 
 def _print_items(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
