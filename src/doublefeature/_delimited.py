@@ -84,8 +84,8 @@ def read_delimited(
     if not lines.n_rows:
         raise RatingsError(f"{source}, line 1: a header and no ratings. Add ratings, or pass header=False.")
     return Ratings.from_triples(
-        Column(_ids(users.table), users.take_codes()),
-        Column(_ids(items.table), items.take_codes()),
+        Column(ids_of(users.table), users.take_codes()),
+        Column(ids_of(items.table), items.take_codes()),
         Column(list(values.table), values.take_codes()),
         levels=levels,
         source=source,
@@ -176,7 +176,7 @@ class _LineNumbers:
         return self.blocks[block][row - self.starts[block]]
 
 
-def _ids(texts: Iterable[str]) -> list[Hashable]:
+def ids_of(texts: Iterable[str]) -> list[Hashable]:
     """Numbers when every id is one written the usual way (17, never 017), else text."""
     labels = [text.strip() for text in texts]
     whole = all(map(_CANONICAL_INTEGER.fullmatch, labels)) and max(map(len, labels)) <= 1000

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 from collections.abc import Hashable
 from pathlib import Path
 
-from doublefeature._delimited import display_name, opened
+from doublefeature._delimited import display_name, ids_of, opened
 from doublefeature.errors import RatingsError, show
 
 ItemTable = dict[Hashable, dict[str, str]]
@@ -19,7 +18,6 @@ SEPARATORS = ("::", "\t", "|", ";", ",")
 ID_NAMES = ("item", "itemid", "movieid", "id", "iid", "movie")
 TITLE_NAMES = ("title", "name", "label", "movietitle")
 MOST_BYTES = 256 * 2**20
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 def read_items(source: str | os.PathLike[str]) -> ItemTable:
@@ -37,7 +35,7 @@ def read_items(source: str | os.PathLike[str]) -> ItemTable:
     at = next((k for k, cell in enumerate(first) if cell in ID_NAMES), 0) if has_header else 0
     names = ["title" if _plain(column) in TITLE_NAMES else column.strip() for column in columns]
     body = rows[1:] if has_header else rows
-    ids = _ids([row[at].strip() for row in body])
+    ids = ids_of([row[at].strip() for row in body])
     table: ItemTable = {}
     for line, (label, row) in enumerate(zip(ids, body, strict=True), 1 + has_header):
         if label in table:
@@ -75,8 +73,3 @@ def _rows(text: str, name: str) -> list[list[str]]:
 
 def _plain(text: str) -> str:
     return "".join(filter(str.isalnum, text)).lower()
-
-
-def _ids(texts: list[str]) -> list[Hashable]:
-    """Whole numbers when all ids are, as in ratings; else text."""
-    return [int(text) for text in texts] if all(map(_WHOLE.fullmatch, texts)) else list(texts)

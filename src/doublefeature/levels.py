@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.errors import RatingsError, show
+from doublefeature.errors import RatingsError, SettingsError, show
 
 Level = int | float | str
 
@@ -117,6 +117,14 @@ def level_positions(labels: Sequence[Hashable], levels: Sequence[Level]) -> NDAr
     places = np.searchsorted(known[ascending], given - tolerance).clip(max=known.size - 1)
     nearest = ascending[places]
     return np.where(np.abs(known[nearest] - given) <= tolerance, nearest, -1)
+
+
+def level_position(level: Hashable, levels: Sequence[Level]) -> int:
+    """Position of one label among the levels, the text of a number included; others are refused."""
+    position = int(level_positions([level], levels)[0])
+    if position < 0:
+        raise SettingsError(f"{show(level)} is none of the levels {format_levels(levels)}.")
+    return position
 
 
 def number(label: object) -> float:

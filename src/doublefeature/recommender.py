@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from doublefeature.config import Moves, Priors, Schedule, check_seed, preset
-from doublefeature.errors import NotFittedError, SettingsError, show
+from doublefeature.errors import NotFittedError
 from doublefeature.inference.chain import sample
 from doublefeature.inference.diagnostics import Diagnosis, diagnose
 from doublefeature.inference.fit import extend, fit_into
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.item_table import ItemTable
-from doublefeature.levels import Level, format_levels, level_positions
+from doublefeature.levels import Level, level_position
 from doublefeature.posterior import features, ranking, similar
 from doublefeature.posterior.draws import Posterior
 from doublefeature.posterior.explain import Explanation, explain
@@ -241,7 +241,7 @@ class DoubleFeature:
             values=level_values(self.ratings_.levels),
             n=n,
             rank_by=rank_by,
-            level=self.level_position(self.high_level if level is None else level),
+            level=None if level is None else level_position(level, self.ratings_.levels),
             quantile=quantile,
             allow=None if allow is None else [self.ratings_.item_code(item) for item in allow],
             deny=None if deny is None else [self.ratings_.item_code(item) for item in deny],
@@ -318,8 +318,7 @@ class DoubleFeature:
     @property
     def high_level(self) -> Level:
         """The level that counts as high: three quarters up the scale, such as 4 among 1..5."""
-        levels = self.ratings_.levels
-        return levels[-(-3 * (len(levels) - 1) // 4)]
+        return self.ratings_.levels[ranking.high_position(self.ratings_.n_levels)]
 
     def title(self, item: Hashable) -> str:
         """Return an item's title, empty if none is known."""
@@ -340,13 +339,6 @@ class DoubleFeature:
     def as_item(self, text: str) -> Hashable:
         """Return the item id that a text stands for: itself, or the number it spells."""
         return _as_id(text, self.ratings_.has_item)
-
-    def level_position(self, level: Hashable) -> int:
-        """Return where a level stands among the levels; the text of a number will do."""
-        position = int(level_positions([level], self.ratings_.levels)[0])
-        if position < 0:
-            raise SettingsError(f"{show(level)} is none of the levels {format_levels(self.ratings_.levels)}.")
-        return position
 
     def _seen(self, user: int) -> Codes:
         """Return the items a user has rated, those held out included."""

@@ -12,26 +12,17 @@ from doublefeature.kernels.bits import active_slots, count_members
 from doublefeature.kernels.gaussian import update_effects_and_offsets
 from doublefeature.kernels.latent import update_latent
 from doublefeature.kernels.scene import Scene, with_state
-from doublefeature.kernels.sweep import Plan, build_plan, build_scene, prepare, sweep_once
+from doublefeature.kernels.sweep import Plan, build_plan, build_scene, prepare
 from doublefeature.model.generative import Parameters, draw_parameters, state_of
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
 from doublefeature.model.state import MASS, NOISE
 from doublefeature.ratings import RatingArrays
+from tests.correctness.geweke import at_sweep, compiled_sweep
 from tests.correctness.tiny import batch_z, draw_all, pairs, scene_of
 
 BATCHES = 50
 EVERY = Moves(settle=0, effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
 SUMMARIES = ("K", "ΣA", "ΣB", "θ", "ρ", "α", "τ", "λ", "p", "σ_θ", "σ_ρ", "σ_α")
-
-compiled_sweep = kernel(sweep_once)
-
-
-@kernel
-def _at_sweep(scene: Scene, number: int) -> Scene:
-    return Scene(
-        scene.users, scene.items, scene.state, scene.model, scene.like, scene.scores, scene.latent,
-        scene.tally, scene.key, number, scene.threads,
-    )  # fmt: skip
 
 
 @kernel
@@ -41,7 +32,7 @@ def normal_chain(scene: Scene, out: np.ndarray) -> None:
     slots = active_slots(state.active)
     n_items = state.item_offset.size
     for t in range(out.shape[0]):
-        now = _at_sweep(scene, t)
+        now = at_sweep(scene, t)
         update_latent(now)
         update_effects_and_offsets(now)
         for k in range(slots.size):
@@ -55,7 +46,7 @@ def normal_chain(scene: Scene, out: np.ndarray) -> None:
 def summary_chain(scene: Scene, plan: Plan, thin: int, out: np.ndarray) -> None:
     """Run full sweeps and keep the summaries of every `thin`-th state (θ of nobody is NaN)."""
     for t in range(out.shape[0] * thin):
-        state, _ = compiled_sweep(_at_sweep(scene, t), plan)
+        state, _ = compiled_sweep(at_sweep(scene, t), plan)
         scene = with_state(scene, state)
         if (t + 1) % thin != 0:
             continue

@@ -9,6 +9,8 @@ import pytest
 
 import doublefeature as df
 from doublefeature.errors import EnvironmentProblem, InputError, MissingExtraError, SettingsError
+from doublefeature.posterior import disk
+from doublefeature.posterior.disk import write_whole
 from doublefeature.studies import factorisation, figures, recovery, simulation
 from doublefeature.studies.factorisation import Grid, factorise, tune
 from doublefeature.studies.recovery import (
@@ -22,7 +24,8 @@ from doublefeature.studies.recovery import (
     simulate,
     top_accuracy_by_user,
 )
-from doublefeature.studies.simulation import Spread, bars_of, run_simulation_study, simulate_into, write_atomically
+from doublefeature.studies.simulation import run_simulation_study, simulate_into
+from doublefeature.studies.tables import Spread, bars_of
 
 SMALL = Design(users=20, items=15)
 SCHEDULE = df.Schedule(sweeps=30, warmup=15, thin=3, chains=2, threads=1)
@@ -372,14 +375,14 @@ class TestFolders:
 
     def test_a_full_disk_leaves_the_old_file(self, tmp_path, monkeypatch):
         path = tmp_path / "table.md"
-        write_atomically(path, b"old")
+        write_whole(path, b"old")
 
         def full(descriptor):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(simulation.os, "fsync", full)
-        with pytest.raises(EnvironmentProblem, match="No space left"):
-            write_atomically(path, b"new")
+        monkeypatch.setattr(disk.os, "fsync", full)
+        with pytest.raises(EnvironmentProblem, match="no space left"):
+            write_whole(path, b"new")
         assert [entry.read_bytes() for entry in tmp_path.iterdir()] == [b"old"]
 
 

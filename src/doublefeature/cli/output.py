@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import typer
 
 from doublefeature.errors import EnvironmentProblem, InputError, MissingExtraError, show
+from doublefeature.posterior.disk import write_whole
 
 Row = Mapping[str, Any]
 
@@ -46,30 +46,13 @@ def write_rows(rows: Sequence[Row], out: Path | None) -> None:
         return
     ending = out.suffix.lower()
     if ending == ".parquet":
-        write_file(out, _parquet_bytes(rows))
+        write_whole(out, _parquet_bytes(rows))
     elif ending == ".json":
-        write_file(out, json.dumps(list(rows), ensure_ascii=False, default=_plain).encode())
+        write_whole(out, json.dumps(list(rows), ensure_ascii=False, default=_plain).encode())
     elif ending == ".csv":
-        write_file(out, _csv_text(rows).encode())
+        write_whole(out, _csv_text(rows).encode())
     else:
         raise InputError(f"{show(str(out))}: the ending says the format. Use .csv, .json or .parquet.")
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(data)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as problem:
-        reason = problem.strerror or type(problem).__name__
-        raise EnvironmentProblem(f"{path}: cannot be written ({reason}). Choose another place.") from None
 
 
 def check_writable(path: Path) -> None:

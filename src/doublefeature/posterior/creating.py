@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
+from doublefeature._delimited import display_name
 from doublefeature._version import __version__
 from doublefeature.config import Moves, Priors, Schedule, check_seed
 from doublefeature.errors import StoreError
 from doublefeature.model.state import build_model
 from doublefeature.posterior.arrays import Arrays, encode_arrays
-from doublefeature.posterior.disk import PARTIAL, Disk, disk_problems, printable, write_file
+from doublefeature.posterior.disk import PARTIAL, Disk, disk_problems, write_file
 from doublefeature.posterior.loading import MANIFEST, Contents, LoadedChain
 from doublefeature.posterior.manifest import TABLES, Manifest, StoredChain, StoredFile, table_file
 from doublefeature.posterior.tables import ItemColumns, encode_ids, encode_item_table, encode_ratings
@@ -96,11 +97,11 @@ def _claim(folder: Path, disk: Disk) -> None:
                 disk.sync_directory(place.parent)
         return
     if not folder.is_dir():
-        raise StoreError(f"{printable(folder)} is a file. Choose another path for the model.")
+        raise StoreError(f"{display_name(folder)} is a file. Choose another path for the model.")
     names = {entry.name for entry in folder.iterdir()}
     if MANIFEST in names:
-        raise StoreError(f"{printable(folder)} holds a model already. Resume it, or choose another path.")
+        raise StoreError(f"{display_name(folder)} holds a model already. Resume it, or choose another path.")
     if not names <= _FIRST_FILES:
-        raise StoreError(f"{printable(folder)} exists and is not empty. Choose another path, or empty it first.")
+        raise StoreError(f"{display_name(folder)} exists and is not empty. Choose another path, or empty it first.")
     for name in names:
         disk.remove(folder / name)

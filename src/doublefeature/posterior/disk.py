@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from doublefeature._delimited import display_name
 from doublefeature.errors import EnvironmentProblem, StoreError
 
 PARTIAL = ".partial"
@@ -101,6 +102,14 @@ def write_file(disk: Disk, path: Path, parts: Iterable[bytes]) -> Written:
     return Written(digest.hexdigest(), size)
 
 
+def write_whole(path: Path, data: bytes, doing: str = "writing") -> None:
+    """Write a file whole or not at all, flushed to the disk; what the system refuses becomes one line."""
+    disk = Disk()
+    with disk_problems(path, doing):
+        write_file(disk, path, [data])
+        disk.sync_directory(path.parent)
+
+
 def _write_all(disk: Disk, handle: int, part: bytes) -> None:
     left = memoryview(part)
     while left:
@@ -134,11 +143,6 @@ def _read_all(file: RawIOBase, left: memoryview) -> None:
         left = left[count:]
 
 
-def printable(path: Path) -> str:
-    """Return a path as one line."""
-    return str(path) if str(path).isprintable() else repr(str(path))
-
-
 @contextmanager
 def disk_problems(path: Path, doing: str) -> Iterator[None]:
     """Turn what the system refuses into one line that names the folder and what happened."""
@@ -148,9 +152,9 @@ def disk_problems(path: Path, doing: str) -> Iterator[None]:
         reason = problem.strerror or type(problem).__name__
         full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
         remedy = "Free some space and try again" if full else "Check the disk and the permissions"
-        raise EnvironmentProblem(f"{printable(path)}: {doing} failed, {reason.lower()}. {remedy}.") from problem
+        raise EnvironmentProblem(f"{display_name(path)}: {doing} failed, {reason.lower()}. {remedy}.") from problem
     except MemoryError as problem:
-        raise EnvironmentProblem(f"{printable(path)}: {doing} failed, out of memory.") from problem
+        raise EnvironmentProblem(f"{display_name(path)}: {doing} failed, out of memory.") from problem
 
 
 @contextmanager
@@ -167,7 +171,7 @@ def sole_writer(path: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise EnvironmentProblem(
-                f"{printable(path)}: another run is writing here. Wait for it or stop it."
+                f"{display_name(path)}: another run is writing here. Wait for it or stop it."
             ) from None
         except OSError as problem:
             if problem.errno not in _UNLOCKABLE:

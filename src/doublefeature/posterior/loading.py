@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from doublefeature._delimited import display_name
 from doublefeature.errors import StoreError
 from doublefeature.model.state import State, build_model
 from doublefeature.posterior.arrays import Arrays, decode_arrays
-from doublefeature.posterior.disk import disk_problems, printable, read_file
+from doublefeature.posterior.disk import disk_problems, read_file
 from doublefeature.posterior.draws import Draw, Posterior, Trace
 from doublefeature.posterior.manifest import MANIFEST_LIMIT, Manifest, StoredFile, read_manifest
 from doublefeature.posterior.segments import Place, Sizes, decode_segment, decode_state, sizes_of
@@ -70,12 +71,13 @@ def read_manifest_text(path: Path) -> bytes:
     """Return the bytes of a folder's manifest."""
     with disk_problems(path, "reading"):
         if not path.is_dir():
-            raise StoreError(f"{printable(path)} is not a folder. Give the folder that fit or save has written.")
+            raise StoreError(f"{display_name(path)} is not a folder. Give the folder that fit or save has written.")
         try:
             return read_file(path / MANIFEST, most=MANIFEST_LIMIT).tobytes()
         except FileNotFoundError:
             raise StoreError(
-                f"{printable(path)} is not a model: it has no {MANIFEST}. Give the folder that fit or save has written."
+                f"{display_name(path)} is not a model: it has no {MANIFEST}. "
+                "Give the folder that fit or save has written."
             ) from None
         except StoreError as problem:
             raise _damage(path, MANIFEST, problem) from None
@@ -184,5 +186,5 @@ def _checking(path: Path, file: str) -> Iterator[None]:
 
 def _damage(path: Path, file: str, problem: StoreError) -> StoreError:
     return StoreError(
-        f"{printable(path)}: {file} cannot be used: {problem}. Restore the folder from a copy, or fit again."
+        f"{display_name(path)}: {file} cannot be used: {problem}. Restore the folder from a copy, or fit again."
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.errors import SettingsError, show
-from doublefeature.levels import Level, format_levels, level_positions
+from doublefeature.levels import Level, level_position
 
 FloatArray = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -75,10 +75,7 @@ class Prediction:
 
     def at_least(self, level: Level) -> FloatArray:
         """Return the probability that the rating is this level or a higher one."""
-        position = int(level_positions([level], self.levels)[0])
-        if position < 0:
-            raise SettingsError(f"{show(level)} is none of the levels {format_levels(self.levels)}.")
-        return at_least(self.proba, position)
+        return at_least(self.proba, level_position(level, self.levels))
 
     def decide(self, loss: Loss) -> list[Level]:
         """Return the best single answer for each pair under a loss.

@@ -267,9 +267,14 @@ def _item_codes(codes: CodeCollection, n_items: int) -> Codes:
     return found
 
 
+def high_position(n_levels: int) -> int:
+    """Return the position of the level that counts as high: three quarters up the scale, such as 4 among 1..5."""
+    return -(-3 * (n_levels - 1) // 4)
+
+
 def _level_position(level: int | None, n_levels: int) -> int:
     if level is None:
-        return -(-3 * (n_levels - 1) // 4)
+        return high_position(n_levels)
     check_count("level", level, least=0)
     if level >= n_levels:
         raise SettingsError(f"level is a position from 0 to {n_levels - 1}, got {show(level)}.")

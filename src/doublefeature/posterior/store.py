@@ -25,12 +25,13 @@ from typing import Self, Unpack
 
 import numpy as np
 
+from doublefeature._delimited import display_name
 from doublefeature.config import Moves, Priors, Schedule, check_count
 from doublefeature.errors import SettingsError, StoreError
 from doublefeature.model.state import State
 from doublefeature.posterior.card import card_text
 from doublefeature.posterior.creating import ModelParts, write_arrays, write_first_files
-from doublefeature.posterior.disk import PARTIAL, Disk, disk_problems, printable, sole_writer, write_file
+from doublefeature.posterior.disk import PARTIAL, Disk, disk_problems, sole_writer, write_file
 from doublefeature.posterior.draws import Draw, Posterior, Trace
 from doublefeature.posterior.loading import (
     MANIFEST,
@@ -238,7 +239,7 @@ class ModelFolder:
         check_count("sweeps", sweeps, least=1)
         if sweeps < self.schedule.sweeps:
             raise SettingsError(
-                f"{printable(self.path)} has {self.schedule.sweeps} sweeps per chain, {sweeps} are fewer. Give more."
+                f"{display_name(self.path)} has {self.schedule.sweeps} sweeps per chain, {sweeps} are fewer. Give more."
             )
         self.check_resumable(sweeps)
         with self._lock:
@@ -249,7 +250,7 @@ class ModelFolder:
         for number, chain in enumerate(self._manifest.chains):
             if chain.segments and chain.resume is None and chain.sweeps < sweeps:
                 raise StoreError(
-                    f"{printable(self.path)}: chain {number} was saved without its last state and cannot go on. "
+                    f"{display_name(self.path)}: chain {number} was saved without its last state and cannot go on. "
                     "Fit again with more sweeps."
                 )
 
@@ -262,7 +263,7 @@ class ModelFolder:
     def _check_place(self, trace: Trace, place: Place) -> None:
         if self._manifest.move_names not in ((), trace.move_names):
             raise StoreError(
-                f"{printable(self.path)} was begun by a version with other moves. Go on with that version."
+                f"{display_name(self.path)} was begun by a version with other moves. Go on with that version."
             )
         if place.before + trace.n_features.size > self.schedule.sweeps or not trace.n_features.size:
             raise StoreError(f"chain {place.chain} has {self.schedule.sweeps} sweeps to make, not more: not stored")
@@ -276,7 +277,7 @@ class ModelFolder:
     def _replace_manifest(self, manifest: Manifest) -> None:
         text = write_manifest(manifest)
         if len(text) > MANIFEST_LIMIT:
-            raise StoreError(f"{printable(self.path)} has too many segments. Checkpoint less often.")
+            raise StoreError(f"{display_name(self.path)} has too many segments. Checkpoint less often.")
         read_manifest(text)
         with disk_problems(self.path, "writing"):
             write_file(self._disk, self.path / MANIFEST, [text])

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from doublefeature._version import __version__
-from doublefeature.posterior.disk import Disk, disk_problems, write_file
+from doublefeature.posterior.disk import disk_problems, write_whole
 from doublefeature.recommender import DoubleFeature
 from doublefeature.report.answers import top_section, users_section
 from doublefeature.report.chains import chains_section
@@ -19,6 +19,7 @@ from doublefeature.report.material import Material, gather
 from doublefeature.report.sections import data_section, quality_section, section
 from doublefeature.report.verdict import trust_section, verdict
 
+_DOING = "writing the report"
 _CONTENTS = (
     ("data", "Data"),
     ("quality", "How good"),
@@ -67,11 +68,9 @@ def write_report(model: DoubleFeature, path: str | os.PathLike[str]) -> None:
     """Write the page to a file: all of it, or nothing."""
     target = Path(path)
     page = build_report(model).encode("utf-8")
-    disk = Disk()
-    with disk_problems(target, "writing the report"):
+    with disk_problems(target, _DOING):
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_file(disk, target, [page])
-        disk.sync_directory(target.parent)
+    write_whole(target, page, _DOING)
 
 
 def _head() -> Html:
