@@ -63,9 +63,9 @@ def _ratios(effort: float) -> Outcome:
 
 
 def _numerics(effort: float) -> Outcome:
-    from tests.correctness.numerics import worst_relative_error
+    from tests.correctness.numerics import worst_interval_error
 
-    worst = worst_relative_error(int(1e5 * effort))
+    worst = worst_interval_error(int(1e5 * effort))
     return "C9 log interval", f"worst relative error {worst:.1e}, bar 1e-12", worst < 1e-12
 
 
