@@ -15,17 +15,18 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature._rows import Column
-from doublefeature.errors import RatingsError
+from doublefeature.errors import RatingsError, show
 from doublefeature.levels import Level
 from doublefeature.ratings import Duplicates, Ratings
 
@@ -55,11 +56,17 @@ class Layout:
         Whether the first row names the columns.
     columns
         Positions of user, item and rating, from 0.
+    time
+        Position of the time of a rating. A file without such a column, or with other things in it, has no times.
+    needs_time
+        Refuse such a file instead.
     """
 
     separator: str
     header: bool
     columns: tuple[int, int, int] = (0, 1, 2)
+    time: int | None = 3
+    needs_time: bool = False
 
 
 def read_delimited(
@@ -77,8 +84,10 @@ def read_delimited(
             raise RatingsError(f"{source}: the file is empty. Each line needs a user, an item and a rating.")
         layout = choose(head)
         users, items, values = (_Encoder(column) for column in layout.columns)
+        times = _Times(layout, source)
         for numbers, rows in _data_blocks(blocks, layout, source):
             lines.append(numbers)
+            times.append(rows, numbers)
             for encoder in (users, items, values):
                 encoder.append(rows)
     if not lines.n_rows:
@@ -88,6 +97,7 @@ def read_delimited(
         Column(ids_of(items.table), items.take_codes()),
         Column(list(values.table), values.take_codes()),
         levels=levels,
+        times=times.take(),
         source=source,
         duplicates=duplicates,
         lines=lines,
@@ -156,6 +166,49 @@ class _Encoder:
         codes = np.concatenate(self.parts)
         self.parts.clear()
         return codes
+
+
+class _Times:
+    """The column of times, block by block: numbers, or dates and clock times written the ISO way."""
+
+    def __init__(self, layout: Layout, source: str) -> None:
+        self._column, self._needed, self._source = layout.time, layout.needs_time, source
+        self._parts: list[NDArray[np.float64]] = []
+
+    def append(self, rows: list[list[str]], lines: Sequence[int]) -> None:
+        if self._column is None or not rows:
+            return
+        if len(rows[0]) <= self._column:
+            self._give_up(f"line {lines[0]}: {len(rows[0])} column(s), {self._column + 1} needed for the times")
+            return
+        texts = list(map(itemgetter(self._column), rows))
+        moments = moments_of(texts)
+        if moments is None:
+            bad = next(k for k, text in enumerate(texts) if moments_of([text]) is None)
+            self._give_up(f"line {lines[bad]}: {show(texts[bad])} is not a time. Give numbers, or dates as 2003-02-28")
+            return
+        self._parts.append(moments)
+
+    def take(self) -> NDArray[np.float64] | None:
+        return np.concatenate(self._parts) if self._parts else None
+
+    def _give_up(self, problem: str) -> None:
+        if self._needed:
+            raise RatingsError(f"{self._source}, {problem}.")
+        self._column = None
+        self._parts.clear()
+
+
+def moments_of(texts: Sequence[str]) -> NDArray[np.float64] | None:
+    """Return times as numbers, dates as seconds since 1970; None when a text is neither."""
+    with suppress(ValueError):
+        moments = np.array([float(text) for text in texts])
+        return moments if np.isfinite(moments).all() else None
+    with suppress(ValueError), catch_warnings():
+        simplefilter("ignore")  # NumPy warns that it turns other time zones into UTC, which is what we want
+        dates = np.array([text.strip() for text in texts], "datetime64[ms]")
+        return None if np.isnat(dates).any() else dates.astype(np.int64) / 1000.0
+    return None
 
 
 @dataclass

@@ -127,6 +127,20 @@ class Table:
         return f"{self._line(row)}, user {user}, item {item}, value {value}"
 
 
+def sort_times(rows: Table, times: Iterable[float]) -> NDArray[np.float64]:
+    """Check the time of every row, and put them in the order of `sort_by_user`."""
+    moments = np.asarray(times if isinstance(times, np.ndarray) else list(times))
+    if moments.shape != rows.users.codes.shape or moments.dtype.kind not in "iuf":
+        what = f"{moments.size} times of type {moments.dtype} for {rows.users.codes.size} ratings"
+        raise RatingsError(f"{rows.source}: {what}. Give one number for every rating, or none at all.")
+    if not np.isfinite(moments).all():
+        raise RatingsError(
+            f"{rows.source}: a time is missing or not finite. Give one for every rating, or none at all."
+        )
+    order = np.lexsort((rows.items.codes, rows.users.codes))
+    return moments[order].astype(np.float64)
+
+
 def look_up(table: NDArray[Any], codes: NDArray[np.unsignedinteger[Any]]) -> NDArray[Any]:
     """Return ``table[codes]`` without an index array of eight bytes a row."""
     found = np.empty(codes.size, table.dtype)

@@ -139,8 +139,9 @@ class Moves(_Settings):
     """Renew every user's private features from the prior."""
     collapsed_singletons: float = 0.01
     """Share of users whose private features are renewed with the items integrated out (below 1,000 users: all)."""
-    settle: int = 10
-    """Sweeps at the start of a chain with τ held and no private births: shared features come before noise."""
+    settle: int | None = None
+    """Sweeps at the start of a chain in which τ falls from a high value and no private feature is born: shared
+    features come before noise. None: 10, or half the warm-up, at most 200, below 1,000 users."""
     feature_moves: int | None = None
     """Births, deaths, regrowths, splits and merges of whole features per sweep. None: 1, or 4 below 1,000 users."""
     complements: bool = True
@@ -163,10 +164,11 @@ class Moves(_Settings):
             _check_number(name, getattr(self, name))
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise SettingsError(f"{name} is a share between 0 and 1, got {getattr(self, name)!r}.")
-        for name in ("settle", "effect_every", "noise_slice_every", "table_from"):
+        for name in ("effect_every", "noise_slice_every", "table_from"):
             check_count(name, getattr(self, name), least=0)
-        if self.feature_moves is not None:
-            check_count("feature_moves", self.feature_moves, least=0)
+        for name in ("settle", "feature_moves"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least=0)
         if not (self.prior_singletons or self.collapsed_singletons > 0.0 or self.feature_moves != 0):
             raise SettingsError(
                 "no move can create a feature: turn on prior_singletons, collapsed_singletons or feature_moves."

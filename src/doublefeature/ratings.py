@@ -28,6 +28,7 @@ from doublefeature._rows import (
     look_up,
     repeated,
     sort_by_user,
+    sort_times,
     view_by_item,
 )
 from doublefeature.errors import RatingsError, SettingsError, shorten, show
@@ -62,6 +63,9 @@ class Ratings:
         Level labels from lowest to highest.
     arrays
         The ratings in codes, by user and by item.
+    times
+        When each rating was given, in stored order and in any unit; None when the source does not say. Two ratings
+        that differ in their times only have the same fingerprint.
 
     Examples
     --------
@@ -73,6 +77,7 @@ class Ratings:
     items: Sequence[Hashable]
     levels: Levels
     arrays: RatingArrays
+    times: NDArray[np.float64] | None = None
 
     @classmethod
     def from_triples(
@@ -82,6 +87,7 @@ class Ratings:
         values: Iterable[Hashable] | Column,
         *,
         levels: str | Iterable[Level] | None = None,
+        times: Iterable[float] | None = None,
         source: str = "ratings",
         duplicates: Duplicates = "error",
         lines: Lines = None,
@@ -96,6 +102,8 @@ class Ratings:
             Ordered levels, as a sequence or in the notation of `parse_levels`. None takes the first of 1..5,
             0..1, 0.5..5 by 0.5, 1..10 and 0..10 that holds every value, else the distinct numbers when there
             are at most 20. A sample need not show every level: declare them when you know them.
+        times
+            When each rating was given: finite numbers, such as seconds.
         source
             What error messages call the data.
         duplicates
@@ -106,7 +114,7 @@ class Ratings:
         declared = None if levels is None else check_levels(levels)
         rows = Table(encode(users), encode(items), encode(values), source, lines).with_sorted_ids()
         scale = rows.infer_levels() if declared is None else declared
-        return cls._build(rows.with_levels(scale), scale, duplicates)
+        return cls._build(rows.with_levels(scale), scale, duplicates, times)
 
     @classmethod
     def from_codes(
@@ -118,6 +126,7 @@ class Ratings:
         users: Iterable[Hashable],
         items: Iterable[Hashable],
         levels: str | Iterable[Level],
+        times: Iterable[float] | None = None,
     ) -> Ratings:
         """Build from codes into the given id tables; ids may be ranges, which cost no memory.
 
@@ -129,21 +138,25 @@ class Ratings:
             check_codes(item_codes, id_table(items, "item"), "item", np.uint32),
             check_codes(level_codes, scale, "level", np.uint8),
         )
-        return cls._build(rows, scale, "error")
+        return cls._build(rows, scale, "error", times)
 
     @classmethod
-    def _build(cls, rows: Table, levels: Levels, duplicates: Duplicates) -> Ratings:
+    def _build(
+        cls, rows: Table, levels: Levels, duplicates: Duplicates, times: Iterable[float] | None = None
+    ) -> Ratings:
         if duplicates not in ("error", "first", "last"):
             raise SettingsError(f"duplicates must be 'error', 'first' or 'last', got {show(duplicates)}.")
         rows.check_sizes()
+        moments = None if times is None else sort_times(rows, times)
         (users, user_codes), (items, item_codes), (_, level_codes) = rows.users, rows.items, rows.values
         by_user = sort_by_user(user_codes, item_codes, level_codes, len(users), len(items))
         again = repeated(by_user[0], by_user[1])
         if again.any():
             if duplicates == "error":
                 rows.refuse_repeat(by_user[0], by_user[1], int(again.argmax()))
-            by_user = keep(by_user, ~again if duplicates == "first" else ~np.append(again[1:], False))
-        return cls(users, items, levels, _both_views(by_user, len(items)))
+            kept = ~again if duplicates == "first" else ~np.append(again[1:], False)
+            by_user, moments = keep(by_user, kept), None if moments is None else moments[kept]
+        return cls(users, items, levels, _both_views(by_user, len(items)), moments)
 
     @property
     def n_users(self) -> int:
@@ -226,7 +239,8 @@ class Ratings:
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != (self.n_ratings,):
             raise RatingsError(f"a mask needs {self.n_ratings} booleans, got {mask.dtype} of shape {mask.shape}.")
-        return replace(self, arrays=_both_views(keep(self.arrays[:3], mask), self.n_items))
+        times = None if self.times is None else self.times[mask]
+        return replace(self, arrays=_both_views(keep(self.arrays[:3], mask), self.n_items), times=times)
 
     def split(self, test_share: float = 0.2, seed: int = 0) -> tuple[Ratings, Ratings]:
         """Split at random by rating into a training and a test part, with the same id tables."""
@@ -250,7 +264,8 @@ class Ratings:
         ranking = np.argsort(-np.diff(self.arrays.item_ptr), kind="stable")
         keep_item = np.zeros(self.n_items, bool)
         keep_item[ranking[: _whole(n, "n", 1)]] = True
-        users, items, levels = self.subset(keep_item[self.arrays.item_codes]).triples()
+        among = self.subset(keep_item[self.arrays.item_codes])
+        users, items, levels = among.triples()
         left = np.bincount(users, minlength=self.n_users)
         keep_user = left >= _whole(min_ratings_per_user, "min_ratings_per_user", 1)
         rows = keep_user[users]
@@ -261,6 +276,7 @@ class Ratings:
             users=[self.users[code] for code in np.flatnonzero(keep_user).tolist()],
             items=[self.items[code] for code in np.flatnonzero(keep_item).tolist()],
             levels=self.levels,
+            times=None if among.times is None else among.times[rows],
         )
 
     @cached_property

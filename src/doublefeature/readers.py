@@ -11,8 +11,9 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
+from numpy.typing import NDArray
 
-from doublefeature._delimited import Layout, display_name, opened, read_delimited, split_row
+from doublefeature._delimited import Layout, display_name, moments_of, opened, read_delimited, split_row
 from doublefeature.errors import MissingExtraError, RatingsError, show
 from doublefeature.levels import Level, Levels, check_levels, number
 from doublefeature.ratings import Duplicates, Ratings
@@ -22,8 +23,11 @@ KNOWN_NAMES = {
     "user": ("user", "userid", "uid", "users"),
     "item": ("item", "itemid", "movie", "movieid", "iid", "items"),
     "rating": ("rating", "ratings", "stars", "score", "value", "level"),
+    "time": ("timestamp", "timestamps", "time", "datetime"),
 }
 """Column names understood without being told; case, spaces, `_` and `-` do not count."""
+
+_NEEDED = ("user", "item", "rating")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Columns:
     user: str | int | None = None
     item: str | int | None = None
     rating: str | int | None = None
+    time: str | int | None = None
 
     def find(self, names: Sequence[str], source: str) -> tuple[int, int, int]:
         """Positions of user, item and rating among the named columns."""
@@ -44,6 +49,16 @@ class Columns:
             raise RatingsError(f"{source}: user, item and rating need three columns, got {found}.")
         return user, item, rating
 
+    def find_time(self, names: Sequence[str], taken: Sequence[int], source: str) -> int | None:
+        """Position of the times among the named columns, None when there are none and none were asked for."""
+        if self.time is None:
+            found = _known_column("time", names)
+            return None if found in taken else found
+        asked = _find_column("time", self.time, names, source)
+        if asked in taken:
+            raise RatingsError(f"{source}: column {show(names[asked])} cannot hold times and something else as well.")
+        return asked
+
 
 def read_ratings(
     source: str | os.PathLike[str] | Any,
@@ -52,6 +67,7 @@ def read_ratings(
     user: str | int | None = None,
     item: str | int | None = None,
     rating: str | int | None = None,
+    time: str | int | None = None,
     separator: str | None = None,
     header: bool | None = None,
     duplicates: Duplicates = "error",
@@ -69,6 +85,10 @@ def read_ratings(
     user, item, rating
         Names or positions of the columns. None looks for the usual names, and takes the first three columns
         of a text file without header.
+    time
+        Name or position of the column that says when a rating was given: numbers, or dates such as 2003-02-28.
+        None looks for a column `timestamp`, and takes the fourth column of a text file without header; what is there
+        but cannot be read as times is left alone.
     separator, header
         Of a text file; None finds out.
     duplicates
@@ -83,7 +103,7 @@ def read_ratings(
     Ratings(610 users × 9724 items, 100836 ratings, levels 0.5..5:0.5)
     """
     scale = None if levels is None else check_levels(levels)
-    columns = Columns(user, item, rating)
+    columns = Columns(user, item, rating, time)
     if not isinstance(source, str | os.PathLike):
         return _read_frame(source, columns, "frame", scale, duplicates)
     path = Path(source)
@@ -134,9 +154,16 @@ class _Request:
         if len(fields) < 3:
             what = f"{len(fields)} column(s) with separator {separator!r}, three are needed"
             raise RatingsError(f"{self.source}, line 1: {what}. Leave separator out to have it found.")
-        if self._has_header(fields):
-            return Layout(separator, True, self.columns.find(fields, f"{self.source}, line 1"))
-        return Layout(separator, False, self._positions(fields))
+        header = self._has_header(fields)
+        chosen = self.columns.find(fields, f"{self.source}, line 1") if header else self._positions(fields)
+        return Layout(separator, header, chosen, self._time(fields, header, chosen), self.columns.time is not None)
+
+    def _time(self, fields: list[str], header: bool, chosen: tuple[int, int, int]) -> int | None:
+        """Return where the times are: in the column asked for, in a known one, or fourth where there is no header."""
+        if self.columns.time is None and not header:
+            return 3 if len(fields) > 3 and 3 not in chosen else None
+        names = fields if header else [f"column {k}" for k in range(len(fields))]
+        return self.columns.find_time(names, chosen, self.source)
 
     def _check_separator(self) -> str | None:
         if self.separator is not None and (not self.separator or set(self.separator) & set('"\r\n')):
@@ -147,9 +174,9 @@ class _Request:
         wanted = (self.columns.user, self.columns.item, self.columns.rating)
         if self.header is not None:
             return self.header
-        if any(isinstance(name, str) for name in wanted):
+        if any(isinstance(name, str) for name in (*wanted, self.columns.time)):
             return True
-        if all(_known_column(role, fields) is not None for role in KNOWN_NAMES):
+        if all(_known_column(role, fields) is not None for role in _NEEDED):
             return True
         three = [fields[k] for k in self._positions(fields)]
         declared = self.levels is not None and three[2] in self.levels
@@ -218,15 +245,18 @@ def _read_frame(frame: Any, columns: Columns, source: str, levels: Levels | None
             what = f"ratings cannot be read from {type(frame).__name__}"
             raise RatingsError(f"{what}. Give a path, or a pandas, polars, Arrow or DuckDB frame.")
         names = table.collect_schema().names()
-        chosen = [names[k] for k in columns.find(names, source)]
+        places = columns.find(names, source)
+        when = columns.find_time(names, places, source)
+        chosen = [names[k] for k in (*places, *([] if when is None else [when]))]
         eager = table.select(*chosen).collect() if isinstance(table, nw.LazyFrame) else table
-        users, items, values = (_column(eager.get_column(name), source) for name in chosen)
+        users, items, values = (_column(eager.get_column(name), source) for name in chosen[:3])
+        times = None if when is None else _times(eager.get_column(chosen[3]), source, needed=columns.time is not None)
     except RatingsError:
         raise
     except Exception as problem:
         reason = show(f"{type(problem).__name__}: {problem}")
         raise RatingsError(f"{source}: the frame cannot be read ({reason}). Check its columns.") from problem
-    return Ratings.from_triples(users, items, values, levels=levels, source=source, duplicates=duplicates)
+    return Ratings.from_triples(users, items, values, levels=levels, times=times, source=source, duplicates=duplicates)
 
 
 def _column(series: nw.Series[Any], source: str) -> Iterable[Hashable]:
@@ -237,3 +267,14 @@ def _column(series: nw.Series[Any], source: str) -> Iterable[Hashable]:
         raise RatingsError(f"{source}, row {row}: {what}. Fill them in or drop the rows.")
     values: Iterable[Hashable] = series.to_numpy() if series.dtype.is_numeric() else series.to_list()
     return values
+
+
+def _times(series: nw.Series[Any], source: str, *, needed: bool) -> NDArray[np.float64] | None:
+    """Return a column of numbers, dates or ISO text as times; None, or an error if needed, when it is none of these."""
+    if isinstance(series.dtype, nw.Datetime | nw.Date) and not series.is_null().any():
+        return series.cast(nw.Datetime("us")).dt.timestamp("us").to_numpy().astype(np.float64) / 1e6
+    moments = None if series.is_null().any() else moments_of([str(value) for value in series.to_list()])
+    if moments is None and needed:
+        what = f"column {show(series.name)} has values that are no times"
+        raise RatingsError(f"{source}: {what}. Give numbers or dates, none of them missing.")
+    return moments

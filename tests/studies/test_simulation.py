@@ -9,9 +9,10 @@ import pytest
 
 import doublefeature as df
 from doublefeature.errors import EnvironmentProblem, InputError, MissingExtraError, SettingsError
+from doublefeature.evaluation.peers import base, child
 from doublefeature.posterior import disk
 from doublefeature.posterior.disk import write_whole
-from doublefeature.studies import factorisation, figures, recovery, simulation
+from doublefeature.studies import figures, recovery, simulation
 from doublefeature.studies.factorisation import Grid, factorise, tune
 from doublefeature.studies.recovery import (
     Columns,
@@ -124,21 +125,12 @@ class TestFactorisation:
                 raise subprocess.TimeoutExpired(command, options["timeout"])
             return real(command, **options)
 
-        monkeypatch.setattr(factorisation.subprocess, "run", first_hangs)
+        monkeypatch.setattr(child.subprocess, "run", first_hangs)
         assert rmse(factorise(low_rank[0], 2, 0.01), low_rank[1]) < 1.0
         assert allowed[1] == 2 * allowed[0]
 
-    def test_a_child_that_is_really_ended(self, monkeypatch):
-        monkeypatch.setattr(factorisation, "_TRIES", 1)
-        with pytest.raises(EnvironmentProblem, match="did not finish in 1 tries"):
-            factorisation._ask_child(b"", 1e-3)
-
-    def test_a_child_that_fails(self):
-        with pytest.raises(EnvironmentProblem, match="LIBMF ended with code 1: "):
-            factorisation._ask_child(b"nothing", 60.0)
-
     def test_without_the_package(self, low_rank, monkeypatch):
-        monkeypatch.setattr(factorisation, "find_spec", lambda name: None)
+        monkeypatch.setattr(base, "find_spec", lambda name: None)
         with pytest.raises(MissingExtraError, match=r"doublefeature\[study\]"):
             tune(low_rank[0])
 
@@ -426,20 +418,21 @@ class TestBars:
     @pytest.fixture
     def cells(self, done):
         good = {"doublefeature": 0.9, "oracle": 0.91, "factorisation": 0.85}
-        recovered = {"planted_large": 8, "found": 9, "found_large": 7, "right": 0.97}
+        recovered = {"planted_large": 8, "found": 9, "found_large": 7, "right": 0.97, "right_plain": 0.99}
         return [
             dataclasses.replace(
                 cell,
                 scores=cell.scores | good,
                 coverage={"0.5": 0.51, "0.8": 0.79, "0.95": 0.95},
                 recovery=cell.recovery | recovered,
+                ceiling=cell.ceiling | recovered,
             )
             for cell in done.cells
             if cell.tau == 0.25
         ]
 
     def test_all_hold(self, cells):
-        assert len(bars_of(cells)) == 9
+        assert len(bars_of(cells)) == 10
         assert all(bar.holds for bar in bars_of(cells))
 
     @pytest.mark.parametrize(
@@ -449,7 +442,8 @@ class TestBars:
             ("scores", {"doublefeature": 0.86, "oracle": 0.88}, "86.89%"),
             ("scores", {"factorisation": 0.95}, "factorisation"),
             ("coverage", {"0.8": 0.83}, "80% sets"),
-            ("recovery", {"right": 0.9}, "memberships"),
+            ("recovery", {"right": 0.9}, "memberships of large features right"),
+            ("recovery", {"right_plain": 0.9}, "plain to see"),
             ("recovery", {"found": 11}, "K̂"),
             ("recovery", {"found_large": 5}, "in the estimate"),
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from doublefeature.cli.data import load_ratings
 from doublefeature.cli.options import ItemColumn, Levels, Model, RatingColumn, Threads, UserColumn
 from doublefeature.cli.output import say
 from doublefeature.errors import SettingsError, show
+
+if TYPE_CHECKING:
+    from doublefeature.recommender import DoubleFeature
 
 _SECTIONS = ("priors", "moves", "schedule")
 
@@ -36,6 +39,28 @@ def read_config(path: Path | None) -> dict[str, Any]:
     return values
 
 
+def build_model(
+    settings: dict[str, Any], preset: str | None, seed: int | None, plan: dict[str, int | None]
+) -> DoubleFeature:
+    """Return an unfitted model from the settings of a file and from options, which win."""
+    from doublefeature.config import Moves, Priors, Schedule, check_seed
+    from doublefeature.config import preset as named_preset
+    from doublefeature.recommender import DoubleFeature
+
+    name = preset or settings.get("preset", DoubleFeature().preset)
+    priors = {**named_preset(name).to_dict(), **settings.get("priors", {})}
+    schedule = {**settings.get("schedule", {}), **{key: value for key, value in plan.items() if value is not None}}
+    if "sweeps" in schedule and "warmup" not in schedule and isinstance(schedule["sweeps"], int):
+        schedule["warmup"] = schedule["sweeps"] // 2
+    return DoubleFeature(
+        preset=name,
+        priors=Priors.from_dict(priors),
+        moves=Moves.from_dict(settings.get("moves", {})),
+        schedule=Schedule.from_dict(schedule),
+        seed=check_seed(seed if seed is not None else settings.get("seed", 0)),
+    )
+
+
 def fit(
     ratings: Annotated[Path, typer.Argument(help="Ratings: CSV, TSV, MovieLens, Parquet, gzip; or a data set's name.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder for the model.")],
@@ -57,27 +82,11 @@ def fit(
     rating: RatingColumn = None,
 ) -> None:
     """Fit a model and write its posterior into a new folder. Ctrl-C leaves a folder that `resume` goes on with."""
-    from doublefeature.config import Moves, Priors, Schedule, check_seed
-    from doublefeature.config import preset as named_preset
     from doublefeature.item_table import read_items
-    from doublefeature.recommender import DoubleFeature
 
     settings = read_config(config)
-    name = preset or settings.get("preset", "paper")
-    base = named_preset(name).to_dict()
-    priors = Priors.from_dict({**base, **settings.get("priors", {})})
-    moves = Moves.from_dict(settings.get("moves", {}))
-    chosen = {"sweeps": sweeps, "warmup": warmup, "thin": thin, "chains": chains, "threads": threads}
-    plan = {**settings.get("schedule", {}), **{key: value for key, value in chosen.items() if value is not None}}
-    if "sweeps" in plan and "warmup" not in plan and isinstance(plan["sweeps"], int):
-        plan["warmup"] = plan["sweeps"] // 2
-    model = DoubleFeature(
-        preset=name,
-        priors=priors,
-        moves=moves,
-        schedule=Schedule.from_dict(plan),
-        seed=check_seed(seed if seed is not None else settings.get("seed", 0)),
-    )
+    plan = {"sweeps": sweeps, "warmup": warmup, "thin": thin, "chains": chains, "threads": threads}
+    model = build_model(settings, preset, seed, plan)
     compile_first()
     share = holdout if holdout is not None else settings.get("holdout", 0.05)
     table = read_items(items) if items is not None else None

@@ -18,10 +18,14 @@ from doublefeature.config import Moves, Priors, Schedule, check_seed
 from doublefeature.errors import SettingsError
 from doublefeature.inference.progress import Progress, ProgressCallback
 from doublefeature.kernels.scene import MOVE_NAMES, Scene
-from doublefeature.kernels.sweep import build_plan, build_scene, sweep_once
-from doublefeature.model.state import State, build_model, check_state, empty_state
+from doublefeature.kernels.sweep import build_plan, build_scene, prepare, sweep_once
+from doublefeature.model.state import NOISE, State, build_model, check_state, empty_state
 from doublefeature.posterior.draws import Draw, Posterior, Trace, draw_of, gather
 from doublefeature.ratings import Ratings
+
+_FEW_USERS = 1_000
+_HOT, _COLD = 3.0, 0.6
+"""Where τ starts and ends while a chain settles, as multiples of the centre of its prior."""
 
 
 class Start(NamedTuple):
@@ -63,9 +67,10 @@ def run_sweeps(
     progress
         Called after every sweep.
     """
-    moves = moves or Moves()
+    moves = _with_settling(moves or Moves(), schedule, ratings.n_users)
     seed, chain = check_seed(stream[0]), check_seed(stream[1])
-    begin = start or Start(empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels))
+    empty = empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels)
+    begin = start or Start(empty)
     _check_start(begin, ratings)
     scene = build_scene(ratings.arrays, priors, moves, begin.state, (seed, chain))
     plan = build_plan(moves, ratings.n_users)
@@ -74,6 +79,8 @@ def run_sweeps(
     scene = scene._replace(threads=threads)
     clock = time.monotonic()
     for sweep in range(begin.sweep, schedule.sweeps):
+        if sweep < plan.settle and scene.model.learn_noise:
+            _cool(scene, float(empty.hyper[NOISE]), sweep / plan.settle)
         state, log_likelihood = sweep_once(scene._replace(sweep=sweep), plan)
         scene = scene._replace(state=state)
         done = sweep + 1
@@ -230,6 +237,19 @@ def sample(
     base = build_model(priors, 0, 0, ratings.n_levels).base
     traces = [trace for recorder in recorders if (trace := recorder.trace()) is not None]
     return gather(base, [recorder.draws for recorder in recorders], traces)
+
+
+def _with_settling(moves: Moves, schedule: Schedule, n_users: int) -> Moves:
+    """Return the moves with the number of settling sweeps decided."""
+    if moves.settle is not None:
+        return moves
+    return replace(moves, settle=min(200, schedule.warmup // 2) if n_users < _FEW_USERS else 10)
+
+
+def _cool(scene: Scene, centre: float, share: float) -> None:
+    """Hold τ on its way down. While noise is high, features that are fragments of others have nothing to explain."""
+    scene.state.hyper[NOISE] = centre * _HOT ** (1.0 - share) * _COLD**share
+    prepare(scene)
 
 
 def _check_start(start: Start, ratings: Ratings) -> None:

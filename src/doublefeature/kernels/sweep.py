@@ -48,14 +48,17 @@ class Plan(NamedTuple):
 
 
 def build_plan(moves: Moves, n_users: int) -> Plan:
-    """Return the moves as numbers. With few users, everybody gets a collapsed move and features get more tries."""
+    """Return the moves as numbers. With few users, everybody gets a collapsed move and features get more tries.
+
+    Settling that was left open is up to whoever runs the chain; here it is none.
+    """
     few = n_users < _FEW_USERS
     share = moves.collapsed_singletons
     tries = moves.feature_moves
     if tries is None:
         tries = 4 if few else 1
     return Plan(
-        settle=int(moves.settle),
+        settle=int(moves.settle or 0),
         serial_users=moves.user_scan == "serial",
         prior_singletons=moves.prior_singletons,
         collapsed_share=1.0 if share > 0.0 and few else float(share),

@@ -10,6 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from doublefeature.evaluation.reliability import Bin, calibration, calibration_gap, share_interval
+from doublefeature.evaluation.scores import LEAST_PROBABILITY as LEAST_PROBABILITY
+from doublefeature.evaluation.scores import MASSES, answers, log_scores
 from doublefeature.levels import Level
 from doublefeature.posterior.prediction import Prediction, level_values, shortest_interval
 from doublefeature.ratings import Ratings
@@ -20,22 +23,8 @@ Codes = NDArray[np.int64]
 
 MOST_RATINGS = 100_000
 """Held-out ratings looked at; of more, every so many."""
-MASSES = (0.5, 0.8, 0.95)
-LEAST_PROBABILITY = 1e-10
-"""Smaller probabilities count as this in a log score, so that one surprise cannot outweigh all else."""
 
-_Z = 1.959963984540054
 _SHRINK = 5.0
-
-
-class Bin(NamedTuple):
-    """Predictions with about the same probability, and how often they came true."""
-
-    n: int
-    predicted: float  # mean predicted probability
-    observed: float  # share that came true
-    lower: float  # 95 % interval of that share
-    upper: float
 
 
 class Coverage(NamedTuple):
@@ -141,30 +130,6 @@ def simple_rules(train: Ratings, users: Codes, items: Codes, truth: Codes) -> li
     return [_judge(name, proba, mean, (level, level), truth, train.levels) for name, proba, mean, level in rows]
 
 
-def calibration(proba: FloatArray, truth: Codes, n_bins: int = 10) -> list[Bin]:
-    """Compare predicted probabilities with what came true over all (rating, level) pairs, in equal bins.
-
-    The intervals take pairs as independent; those of one rating exclude each other, so they err on the wide side.
-    """
-    came_true = np.zeros(proba.shape, bool)
-    came_true[np.arange(truth.size), truth] = True
-    places = np.minimum((proba * n_bins).astype(np.int64), n_bins - 1)
-    bins = []
-    for place in range(n_bins):
-        inside = places == place
-        n = int(inside.sum())
-        if n:
-            hits = int(came_true[inside].sum())
-            bins.append(Bin(n, float(proba[inside].mean()), hits / n, *share_interval(hits, n)))
-    return bins
-
-
-def calibration_gap(bins: Sequence[Bin]) -> float:
-    """Return the mean over pairs of the distance between predicted probability and observed share."""
-    total = sum(part.n for part in bins)
-    return sum(part.n * abs(part.predicted - part.observed) for part in bins) / max(total, 1)
-
-
 def coverage(proba: FloatArray, truth: Codes, mass: float) -> Coverage:
     """Return how often the truth lay in the shortest run of levels that holds this probability."""
     lower, upper = shortest_interval(proba, mass)
@@ -175,19 +140,10 @@ def coverage(proba: FloatArray, truth: Codes, mass: float) -> Coverage:
     return Coverage(mass, promised, hits / truth.size, *share_interval(hits, truth.size))
 
 
-def share_interval(hits: int, n: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share: all p with |hits/n − p| ≤ 1.96 √(p (1 − p) / n)."""
-    share, weight = hits / n, _Z * _Z / n
-    middle = (share + weight / 2) / (1 + weight)
-    half = _Z * math.sqrt(share * (1 - share) / n + weight / (4 * n)) / (1 + weight)
-    return (0.0 if hits == 0 else middle - half), (1.0 if hits == n else middle + half)
-
-
 def _judge_model(prediction: Prediction, truth: Codes) -> Rule:
     """Judge each number by the answer that suits it: the mode, the window and the mean."""
-    place = {level: code for code, level in enumerate(prediction.levels)}
-    exact, near = (np.array([place[level] for level in chosen]) for chosen in (prediction.mode, prediction.window))
-    return _judge("doublefeature", prediction.proba, prediction.mean, (exact, near), truth, prediction.levels)
+    mode, _, window = answers(prediction.proba)
+    return _judge("doublefeature", prediction.proba, prediction.mean, (mode, window), truth, prediction.levels)
 
 
 def _judge(
@@ -200,9 +156,7 @@ def _judge(
 ) -> Rule:
     """Return a rule's numbers; `answers` are the levels judged by being exact and by being at most one off."""
     squared = (mean - level_values(levels)[truth]) ** 2
-    score = math.nan
-    if proba is not None:
-        score = float(np.log(np.maximum(proba[np.arange(truth.size), truth], LEAST_PROBABILITY)).mean())
+    score = math.nan if proba is None else float(log_scores(proba, truth).mean())
     exact, near = float((answers[0] == truth).mean()), float((np.abs(answers[1] - truth) <= 1).mean())
     return Rule(name, exact, near, math.sqrt(squared.mean()), score, squared)
 

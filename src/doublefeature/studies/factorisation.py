@@ -1,39 +1,28 @@
-r"""Matrix factorisation by LIBMF, the peer the paper compares with: r_ui ≈ c + p_u · q_i.
+"""Matrix factorisation by LIBMF, the peer the paper compares with, tuned by cross-validation on the training part.
 
-With c the mean training rating, LIBMF's stochastic gradient minimises Σ (r_ui − c − p_u · q_i)² + λ (‖p_u‖² + ‖q_i‖²),
-the penalty counted once per rating. Rank and λ are chosen by cross-validation on the training part.
-
-Of the Python package only `fit` and the factors are used. Its `predict` reads pairs by column where `fit` reads them
-by row; its import prints; and LIBMF's one worker may wait for ever for a signal that was sent a moment too early.
-So fits run in a child process (`python -m doublefeature.studies.factorisation`) that is ended and started again when
-it takes too long. With one thread LIBMF gives the same factors every time, so a second try changes nothing.
+The factorisation itself is the adapter's (`doublefeature.evaluation.peers.libmf`). As there, fits run in a child
+process that is ended and started again when it takes too long; here one child makes many small fits.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.errors import EnvironmentProblem, MissingExtraError, SettingsError
+from doublefeature.errors import MissingExtraError, SettingsError
+from doublefeature.evaluation.peers.child import Message, ask_child
+from doublefeature.evaluation.peers.libmf import LIBMF, TRIES, hang_seconds
 from doublefeature.ratings import Ratings
 
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int64]
-
-_TRIES = 5
-_SECONDS = 10.0
-_SECONDS_PER_STEP = 1e-6
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,7 @@ class Tuned:
 
 def check_factorisation() -> None:
     """Raise unless LIBMF's package is installed."""
-    if find_spec("libmf") is None:
+    if not LIBMF.installed:
         raise MissingExtraError("matrix factorisation", "study")
 
 
@@ -135,79 +124,18 @@ def _squared_errors(ratings: Ratings, fits: Sequence[Fit], folds: Codes) -> dict
 def _fit_all(ratings: Ratings, fits: Sequence[Fit], folds: Codes) -> list[Factorisation]:
     check_factorisation()
     users, items, _ = ratings.triples()
-    values = ratings.values()
     levels = np.array(ratings.levels, np.float64)
-    task = _pack({"users": users, "items": items, "values": values, "folds": folds, "fits": np.array(fits, np.float64)})
-    steps = len(ratings) * sum(fit.iterations for fit in fits)
-    answer = _unpack(_ask_child(task, _SECONDS + _SECONDS_PER_STEP * steps))
-    models = []
-    for number, fit in enumerate(fits):
-        user_factors = _padded(answer[f"users{number}"], ratings.n_users)
-        item_factors = _padded(answer[f"items{number}"], ratings.n_items)
-        centre = float(values[folds != fit.without].mean())
-        models.append(Factorisation(user_factors, item_factors, centre, float(levels.min()), float(levels.max())))
-    return models
-
-
-def _padded(factors: FloatArray, n_rows: int) -> FloatArray:
-    """Return the factors with a row for every id: LIBMF stops at the last one that has ratings."""
-    out = np.full((n_rows, factors.shape[1]), np.nan)
-    out[: factors.shape[0]] = factors
-    return out
-
-
-def _ask_child(task: bytes, seconds: float) -> bytes:
-    """Return a child's answer; one that takes too long is ended and tried again with twice the time."""
-    command = [sys.executable, "-m", "doublefeature.studies.factorisation"]
-    for attempt in range(_TRIES):
-        try:
-            done = subprocess.run(command, input=task, capture_output=True, timeout=seconds * 2**attempt, check=False)
-        except subprocess.TimeoutExpired:
-            continue
-        if done.returncode:
-            last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            raise EnvironmentProblem(f"LIBMF ended with code {done.returncode}: {last}. Reinstall the package libmf.")
-        return done.stdout
-    raise EnvironmentProblem(f"LIBMF did not finish in {_TRIES} tries. Run again on a machine with less to do.")
-
-
-def _pack(arrays: dict[str, NDArray[np.generic]]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
-
-
-def _unpack(content: bytes) -> dict[str, FloatArray]:
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
-def _fit_here(task: dict[str, FloatArray], fits: Iterable[Fit]) -> dict[str, NDArray[np.generic]]:
-    """Make the fits in this process."""
-    from libmf.mf import MF  # type: ignore[import-untyped]
-
-    table = np.column_stack([task["users"], task["items"], task["values"]]).astype(np.float32)
-    found: dict[str, NDArray[np.generic]] = {}
-    for number, fit in enumerate(fits):
-        rows = task["folds"] != fit.without
-        data = np.ascontiguousarray(table[rows])
-        data[:, 2] = (task["values"][rows] - task["values"][rows].mean()).astype(np.float32)
-        penalties = {"lambda_p1": 0.0, "lambda_q1": 0.0, "lambda_p2": fit.penalty, "lambda_q2": fit.penalty}
-        model = MF(k=int(fit.rank), nr_iters=int(fit.iterations), nr_threads=1, quiet=True, **penalties)
-        model.fit(data)
-        found[f"users{number}"], found[f"items{number}"] = model.p_factors(), model.q_factors()
-    return found
-
-
-def _serve() -> None:
-    """Answer the task on stdin; what the package and its library print goes to stderr."""
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    task = _unpack(sys.stdin.buffer.read())
-    found = _fit_here(task, [Fit(*row) for row in task["fits"].tolist()])
-    with os.fdopen(answer, "wb") as out:
-        out.write(_pack(found))
-
-
-if __name__ == "__main__":
-    _serve()
+    columns: dict[str, NDArray[Any]] = {"users": users, "items": items, "values": ratings.values(), "folds": folds}
+    task = Message(columns, {"size": [ratings.n_users, ratings.n_items], "fits": [list(fit) for fit in fits]})
+    seconds = hang_seconds(len(ratings), sum(fit.iterations for fit in fits))
+    found = ask_child("libmf:factorise_folds", task, seconds=seconds, what="LIBMF", tries=TRIES)
+    return [
+        Factorisation(
+            found.arrays[f"users{number}"],
+            found.arrays[f"items{number}"],
+            float(centre),
+            float(levels.min()),
+            float(levels.max()),
+        )
+        for number, centre in enumerate(found.note["centres"])
+    ]

@@ -13,13 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.config import Moves, Priors, Schedule
-from doublefeature.inference.chain import sample
+from doublefeature.evaluation.scores import set_shares
+from doublefeature.inference.chain import Start, run_chain, sample
 from doublefeature.inference.progress import ProgressCallback
-from doublefeature.model.generative import Parameters, base_of, draw_levels, draw_parameters
+from doublefeature.model.generative import (
+    Parameters,
+    base_of,
+    draw_levels,
+    draw_parameters,
+    log_prior,
+    parameters_of,
+    state_of,
+)
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
 from doublefeature.posterior.alignment import Metric, match, pack_members
-from doublefeature.posterior.draws import Posterior
-from doublefeature.posterior.features import estimate
+from doublefeature.posterior.draws import Draw, Posterior, gather
+from doublefeature.posterior.features import Allocation, estimate
 from doublefeature.posterior.predict import predict_levels
 from doublefeature.ratings import Ratings
 from doublefeature.studies.factorisation import Tuned
@@ -30,6 +39,8 @@ Codes = NDArray[np.int64]
 
 MASSES = (0.5, 0.8, 0.95)
 """Probability that prediction sets are asked to hold."""
+FROM_TRUTH = 1_000
+"""Number of the chain that starts at the truth: no other chain of a study has it."""
 LARGE = 5
 """Features that at least so many users and so many items hold are expected to be found."""
 
@@ -102,6 +113,7 @@ class Cell:
     by_user: dict[str, dict[str, list[float | None]]]  # by measure, then by method
     coverage: dict[str, float]
     recovery: dict[str, float | None]
+    ceiling: dict[str, float | None]  # the same of a chain started at the truth
     truth: dict[str, Any]  # see `Columns.to_dict`; feature k of the truth is feature k of the estimate
     estimate: dict[str, Any]
     n_features: list[list[int]]  # K after every sweep of every chain
@@ -222,11 +234,9 @@ def measure(trial: Trial, peer: Tuned, seed: int) -> Cell:
         "accuracy": {name: _plain(accuracy_by_user(guesses[name], *given, n_users)) for name in means},
         "top": {name: _plain(top_accuracy_by_user(means[name], *given, n_users)) for name in means},
     }
-    found = estimate(trial.posterior)
-    truth, guessed = align(
-        Columns(trial.truth.user_members, trial.truth.item_members, trial.truth.effect),
-        Columns(found.user_members, found.item_members, found.effect),
-    )
+    planted = Columns(trial.truth.user_members, trial.truth.item_members, trial.truth.effect)
+    truth, guessed = align(planted, _columns(estimate(best_chain(trial))))
+    ceiling = _compare_features(*align(planted, _columns(estimate(from_truth(trial, seed)))), trial.design.tau)
     return Cell(
         tau=trial.design.tau,
         seed=seed,
@@ -234,20 +244,53 @@ def measure(trial: Trial, peer: Tuned, seed: int) -> Cell:
         chosen={"rank": peer.rank, "penalty": peer.penalty},
         by_user=by_user,
         coverage={str(mass): coverage(tables["doublefeature"], levels, mass) for mass in MASSES},
-        recovery=_compare_features(truth, guessed),
+        recovery=_compare_features(truth, guessed, trial.design.tau),
+        ceiling=ceiling,
         truth=truth.to_dict(),
         estimate=guessed.to_dict(),
         n_features=[trace.n_features.tolist() for trace in trial.posterior.traces],
     )
 
 
-def _compare_features(truth: Columns, guessed: Columns) -> dict[str, float | None]:
-    """Return sizes and agreement of aligned features."""
+def best_chain(trial: Trial) -> Posterior:
+    """Return the draws of the chain whose log joint density with the training ratings is highest on average.
+
+    Chains stay near the mode they found. Densities hundreds apart mean that the others' modes hold next to none of
+    the posterior's mass: their predictions are worth averaging, their features are not.
+    """
+    priors = trial.design.priors()
+
+    def height(draws: Sequence[Draw]) -> float:
+        return float(np.mean([d.log_likelihood + log_prior(parameters_of(d.to_state()), priors) for d in draws]))
+
+    return gather(trial.posterior.base, [max(trial.posterior.chains, key=height)])
+
+
+def from_truth(trial: Trial, seed: int) -> Posterior:
+    """Return draws of a chain started at the planted features: what it loses, no sampler can find."""
+    schedule = Schedule(sweeps=400, warmup=100, thin=6, chains=1, threads=1)
+    priors = trial.design.priors()
+    start = Start(state_of(trial.truth, priors, trial.design.levels))
+    stream = (seed, FROM_TRUTH)
+    draws = list(run_chain(trial.train, priors, schedule, Moves(settle=0), stream=stream, start=start))
+    return gather(trial.posterior.base, [draws])
+
+
+def _columns(found: Allocation) -> Columns:
+    return Columns(found.user_members, found.item_members, found.effect)
+
+
+def _compare_features(truth: Columns, guessed: Columns, tau: float) -> dict[str, float | None]:
+    """Return sizes and agreement of aligned features. A feature is plain to see when its effect exceeds the noise."""
     large = truth.large()
-    right, shared = _plain(np.array([share_right(truth, guessed, large), overlap(truth, guessed, large)]))
+    plain = large & (np.abs(truth.effect) > tau)
+    agreement = share_right(truth, guessed, large), share_right(truth, guessed, plain), overlap(truth, guessed, large)
+    right, right_plain, shared = _plain(np.array(agreement))
     return {
         "planted": int(truth.user_members.any(axis=0).sum()),
         "planted_large": int(large.sum()),
+        "planted_plain": int(plain.sum()),
+        "right_plain": right_plain,
         "found": int(guessed.user_members.any(axis=0).sum()),
         "found_large": int(guessed.large().sum()),
         "right": right,
@@ -272,18 +315,8 @@ def accuracy(table: FloatArray, levels: Codes) -> float:
 
 
 def coverage(table: FloatArray, levels: Codes, mass: float) -> float:
-    """Return how often a set of levels that holds exactly this mass contains the level given.
-
-    The set takes levels from the most probable on. A set of whole levels mostly holds more than the mass, and so
-    covers too often. Here the last level belongs with the probability that brings the mass to what was asked:
-    with S the mass of the levels before it and p its own, it counts (mass − S) / p. Under calibrated probabilities
-    the expected coverage then is the mass.
-    """
-    order = np.argsort(-table, axis=1, kind="stable")
-    ranked = np.take_along_axis(table, order, axis=1)
-    before = np.cumsum(ranked, axis=1) - ranked
-    share = np.clip((mass - before) / np.maximum(ranked, 1e-300), 0.0, 1.0)
-    return float((share * (order == levels[:, None])).sum(axis=1).mean())
+    """Return how often a set of levels that holds exactly this mass contains the level given (see `set_shares`)."""
+    return float(set_shares(table, mass)[np.arange(levels.size), levels].mean())
 
 
 def accuracy_by_user(guessed: Codes, users: Codes, levels: Codes, n_users: int) -> FloatArray:

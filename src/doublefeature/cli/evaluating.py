@@ -1,0 +1,138 @@
+"""Judge a model on ratings it has not seen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from doublefeature.cli.data import load_ratings
+from doublefeature.cli.fitting import build_model, compile_first, read_config
+from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Threads, UserColumn
+from doublefeature.cli.output import check_writable, print_json, say, write_rows
+from doublefeature.errors import InputError
+
+if TYPE_CHECKING:
+    from doublefeature.evaluation.evaluate import Evaluation
+    from doublefeature.ratings import Ratings
+
+
+def evaluate(
+    ratings: Annotated[Path, typer.Argument(help="Ratings: CSV, TSV, MovieLens, Parquet, gzip; or a data set's name.")],
+    protocol: Annotated[
+        str, typer.Option(help="What is held out: paper, holdout, temporal, cold-users, cold-items or kfold.")
+    ] = "holdout",
+    share: Annotated[float | None, typer.Option(help="Share of ratings, users or items held out; default 0.1.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Folds of protocol kfold.")] = 5,
+    seed: Annotated[int | None, typer.Option(min=0, help="Fixes model and splits; default: 0.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many splits, with seeds from --seed on.")] = 1,
+    top: Annotated[int, typer.Option(min=0, help="Length of top-n lists; 0: do not judge lists.")] = 10,
+    preset: Annotated[str | None, typer.Option(help="Model; default: that of fit.")] = None,
+    sweeps: Annotated[int | None, typer.Option(min=1, help="Sweeps per chain, warm-up included.")] = None,
+    warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps thrown away; default: half.")] = None,
+    thin: Annotated[int | None, typer.Option(min=1, help="Keep every so many sweeps.")] = None,
+    chains: Annotated[int | None, typer.Option(min=1, help="Independent chains.")] = None,
+    threads: Threads = None,
+    config: Annotated[Path | None, typer.Option(help="Settings as TOML; options on the command line win.")] = None,
+    levels: Levels = None,
+    items: Annotated[Path | None, typer.Option(help="Item table: id, title, any columns.")] = None,
+    user: UserColumn = None,
+    item: ItemColumn = None,
+    rating: RatingColumn = None,
+    time: Annotated[str | None, typer.Option("--time-column", help="Name of the column of timestamps.")] = None,
+    as_json: AsJson = False,
+    csv: Annotated[Path | None, typer.Option(help="Write every split's scores here, as .csv or .parquet.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write everything here, as .json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Folder for plots of scores and calibration.")] = None,
+) -> None:
+    """Fit to a part of the ratings and judge predictions on the rest, beside rules that need no model."""
+    from doublefeature.evaluation.evaluate import evaluate as run
+    from doublefeature.inference.fit import stop_on_signals
+    from doublefeature.inference.progress import shown_progress
+    from doublefeature.item_table import read_items
+
+    plan = {"sweeps": sweeps, "warmup": warmup, "thin": thin, "chains": chains, "threads": threads}
+    model = build_model(read_config(config), preset, seed, plan)
+    _check_targets(csv, out, plot)
+    data = _read(ratings, levels, user, item, rating, time)
+    asked: dict[str, Any] = {
+        "model": model,
+        "seeds": range(model.seed, model.seed + seeds),
+        "share": share,
+        "folds": folds,
+        "items": None if items is None else read_items(items),
+        "top_n": top or None,
+    }
+    _check_splits(data, protocol, asked)
+    compile_first()
+    with stop_on_signals() as stop, shown_progress() as progress:
+        result = run(data, protocol, **asked, progress=progress, announce=say, stop=stop)
+    _write(result, csv, out, plot)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        _print(result)
+
+
+def _check_splits(data: Ratings, protocol: str, asked: dict[str, Any]) -> None:
+    """Raise now, not after minutes of compiling, if the ratings cannot be split as asked."""
+    from doublefeature.evaluation.splits import make_splits
+
+    make_splits(data, protocol, seed=asked["seeds"][0], share=asked["share"], folds=asked["folds"])
+
+
+def _read(
+    path: Path, levels: str | None, user: str | None, item: str | None, rating: str | None, time: str | None
+) -> Ratings:
+    from doublefeature.readers import read_ratings
+
+    if time is None:
+        return load_ratings(path, levels, user, item, rating)
+    return read_ratings(path, levels=levels, user=user, item=item, rating=rating, time=time)
+
+
+def _check_targets(csv: Path | None, out: Path | None, plot: Path | None) -> None:
+    """Raise before the work if what was asked for cannot be written after it."""
+    for path, endings in ((csv, (".csv", ".parquet")), (out, (".json",))):
+        if path is not None:
+            if path.suffix.lower() not in endings:
+                raise InputError(f"{path}: the ending must be {' or '.join(endings)}.")
+            check_writable(path)
+    if plot is not None:
+        from doublefeature.evaluation.plots import check_plots
+
+        check_plots()
+        if plot.exists() and not plot.is_dir():
+            raise InputError(f"{plot}: this is a file. Give a folder for the plots.")
+        check_writable(plot / "scores.png" if plot.is_dir() else plot)
+
+
+def _write(result: Evaluation, csv: Path | None, out: Path | None, plot: Path | None) -> None:
+    from doublefeature.posterior.disk import write_whole
+
+    if csv is not None:
+        write_rows(result.to_rows(), csv)
+    if out is not None:
+        write_whole(out, json.dumps(result.to_dict(), ensure_ascii=False, indent=1).encode())
+    if plot is not None:
+        from doublefeature.evaluation.plots import draw_evaluation
+
+        plot.mkdir(exist_ok=True)
+        for name, content in draw_evaluation(result).items():
+            write_whole(plot / name, content)
+        say(f"plots are in {plot}")
+
+
+def _print(result: Evaluation) -> None:
+    from rich.console import Console
+
+    from doublefeature.evaluation.tables import evaluation_table, heading
+
+    for line in heading(result):
+        typer.echo(line)
+    typer.echo()
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200)
+    console.print(evaluation_table(result))

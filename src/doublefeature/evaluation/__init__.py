@@ -1,0 +1,1 @@
+"""How good predictions are: reproducible splits, scores with standard errors, rules that need no model."""

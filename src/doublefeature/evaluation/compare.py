@@ -1,0 +1,274 @@
+"""Several models on the same splits: all scores, paired differences, time and memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from doublefeature.errors import EnvironmentProblem, SettingsError, show
+from doublefeature.evaluation.bootstrap import RESAMPLES, Estimate, Scores, mean_score, paired_difference, plain
+from doublefeature.evaluation.evaluate import TOP_N, SplitFacts, common_names
+from doublefeature.evaluation.pairs import score_pairs
+from doublefeature.evaluation.peers.base import Codes, FloatArray, Peer, Settings
+from doublefeature.evaluation.peers.cells import Cell, Shelf, cell_key
+from doublefeature.evaluation.peers.registry import ALL, OWN, find_models
+from doublefeature.evaluation.peers.runner import Plan, run_peer
+from doublefeature.evaluation.ranking import score_ranking
+from doublefeature.evaluation.scores import score_predictions
+from doublefeature.evaluation.splits import PROTOCOLS, Split, make_splits
+from doublefeature.posterior.prediction import level_values
+from doublefeature.ratings import Ratings
+
+Say = Callable[[str], None]
+MOST_LIST_PAIRS = 20_000_000
+"""Top-n lists are left out where more pairs than this would have to be predicted."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a model took on average over splits; memory is the largest."""
+
+    fit_seconds: float
+    fit_cpu_seconds: float
+    tuning_seconds: float
+    answer_seconds: float
+    peak_megabytes: float
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell]) -> Cost:
+        """Summarise the runs of one model."""
+
+        def mean(numbers: Iterable[float]) -> float:
+            return float(np.mean(list(numbers)))
+
+        return cls(
+            mean(cell.usage.wall_seconds for cell in cells),
+            mean(cell.usage.cpu_seconds for cell in cells),
+            mean(cell.tuning_seconds for cell in cells),
+            mean(cell.answer_seconds for cell in cells),
+            max(cell.usage.peak_megabytes for cell in cells),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Scores and costs of several models on the same splits.
+
+    Attributes
+    ----------
+    scores, cells
+        By name of the model, one entry per split.
+    reference
+        The model that differences are taken from: this package's, or the first.
+    left_out
+        By name of the model, why it has no scores.
+    notes
+        What else a reader should know.
+    """
+
+    protocol: str
+    splits: list[SplitFacts]
+    scores: Mapping[str, list[Scores]]
+    cells: Mapping[str, list[Cell]]
+    reference: str
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def summary(self, model: str) -> dict[str, Estimate]:
+        """Return the mean over splits of every score of a model, with its standard error."""
+        parts = self.scores[model]
+        if len(parts) == 1:
+            return dict(parts[0].estimates)
+        return {name: mean_score([scores.tallies[name] for scores in parts]) for name in common_names(parts)}
+
+    def differences(self, model: str) -> dict[str, Estimate]:
+        """Return how far the reference's scores are above those of a model, paired, mean over splits."""
+        ours, theirs = self.scores[self.reference], self.scores[model]
+        return {name: paired_difference(ours, theirs, name) for name in common_names([*ours, *theirs])}
+
+    def cost(self, model: str) -> Cost:
+        """Return what a model took."""
+        return Cost.of(self.cells[model])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {
+            "protocol": self.protocol,
+            "holds_out": PROTOCOLS[self.protocol],
+            "splits": [vars(facts) for facts in self.splits],
+            "reference": self.reference,
+            "models": {model: self._model(model) for model in self.scores},
+            "left_out": dict(self.left_out),
+            "notes": list(self.notes),
+        }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return one plain row per split, model and score, ready for CSV."""
+        return [
+            {"split": number, "seed": facts.seed, "model": model, "score": name, **plain(estimate)}
+            for number, facts in enumerate(self.splits)
+            for model, parts in self.scores.items()
+            for name, estimate in parts[number].estimates.items()
+        ]
+
+    def _model(self, model: str) -> dict[str, Any]:
+        lead = {} if model == self.reference else self.differences(model)
+        return {
+            "scores": {name: plain(estimate) for name, estimate in self.summary(model).items()},
+            "reference_minus": {name: plain(estimate) for name, estimate in lead.items()},
+            "cost": vars(self.cost(model)),
+            "settings": [dict(cell.settings) for cell in self.cells[model]],
+            "tried": [
+                [{**vars(trial), "settings": dict(trial.settings)} for trial in c.trials] for c in self.cells[model]
+            ],
+            "by_split": [part.to_dict() for part in self.scores[model]],
+        }
+
+
+def compare(
+    ratings: Ratings | Sequence[Split],
+    models: Iterable[str] = (ALL,),
+    *,
+    protocol: str = "holdout",
+    seeds: Sequence[int] = (0,),
+    share: float | None = None,
+    folds: int = 5,
+    settings: Mapping[str, Settings] | None = None,
+    plan: Plan | None = None,
+    top_n: int | None = TOP_N,
+    resamples: int = RESAMPLES,
+    out: str | os.PathLike[str] | None = None,
+    say: Say | None = None,
+) -> Comparison:
+    """Run models on the same splits, each tuned within the training part, and judge them on the rest.
+
+    Parameters
+    ----------
+    ratings
+        Ratings, split by `protocol`, `seeds`, `share` and `folds` (`make_splits`); or finished splits of one protocol.
+    models
+        Names of models and groups (`doublefeature.evaluation.peers.registry`).
+    settings
+        By name of the model, settings in place of its defaults; they are not tuned then.
+    plan
+        How fits run.
+    top_n
+        Length of the lists that are judged over the whole catalogue; None leaves that out.
+    out
+        Folder of finished runs; those found there are not run again.
+    say
+        Is told in words what goes on.
+    """
+    peers, missing = find_models(models)
+    plan, tell = plan or Plan(), say or _silent
+    wanted = _candidates(peers, settings or {}, plan)
+    splits = _splits(ratings, protocol, seeds, share, folds)
+    left_out = {peer.name: f"package {peer.package} is not installed" for peer in missing}
+    for name, why in left_out.items():
+        tell(f"{name} is skipped: {why}. Run: pip install 'doublefeature[peers]'")
+    shelf, notes = Shelf(None if out is None else Path(out)), _list_notes(splits, top_n)
+    length = None if notes else top_n
+    cells: dict[str, list[Cell]] = {}
+    for peer in peers:
+        try:
+            cells[peer.name] = [_cell(peer, split, wanted[peer.name], plan, length, shelf, tell) for split in splits]
+        except EnvironmentProblem as error:
+            left_out[peer.name] = str(error)
+            tell(f"{peer.name} is left out: {error}")
+    if not cells:
+        raise EnvironmentProblem(f"no model could be run. {next(iter(left_out.values()), '')}")
+    return Comparison(
+        protocol=splits[0].protocol,
+        splits=[SplitFacts.of(split) for split in splits],
+        scores={
+            name: [_judge(*pair, resamples) for pair in zip(splits, row, strict=True)] for name, row in cells.items()
+        },
+        cells=cells,
+        reference=next((name for name in cells if name.startswith(OWN)), next(iter(cells))),
+        left_out=left_out,
+        notes=notes,
+    )
+
+
+def listed_users(split: Split, top_n: int) -> Codes:
+    """Return the users whose top-n lists are judged."""
+    asked: list[Codes] = [np.zeros(0, np.int64)]
+
+    def note(users: Codes) -> FloatArray:
+        asked.append(users)
+        return np.zeros((users.size, split.train.n_items))
+
+    score_ranking(split, note, n=top_n, resamples=2)
+    return np.concatenate(asked)
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+def _splits(
+    ratings: Ratings | Sequence[Split], protocol: str, seeds: Sequence[int], share: float | None, folds: int
+) -> list[Split]:
+    if not isinstance(ratings, Ratings):
+        if not ratings:
+            raise SettingsError("at least one split is needed.")
+        return list(ratings)
+    if not seeds:
+        raise SettingsError("at least one seed is needed, such as seeds=(0,).")
+    return [split for seed in seeds for split in make_splits(ratings, protocol, seed=seed, share=share, folds=folds)]
+
+
+def _candidates(peers: Sequence[Peer], given: Mapping[str, Settings], plan: Plan) -> dict[str, list[Settings]]:
+    """Return, for every model, the settings that tuning chooses from: one where nothing is to be tuned."""
+    names = [peer.name for peer in peers]
+    for name in given:
+        if name not in names:
+            raise SettingsError(f"settings are given for {show(name)}, which is not compared. Compared are: {names}.")
+    return {
+        peer.name: [peer.complete(given[peer.name])]
+        if peer.name in given
+        else peer.candidates[: None if plan.tune else 1]
+        for peer in peers
+    }
+
+
+def _list_notes(splits: Sequence[Split], top_n: int | None) -> list[str]:
+    if top_n is None:
+        return []
+    n_pairs = max(listed_users(split, top_n).size * split.train.n_items for split in splits)
+    if n_pairs <= MOST_LIST_PAIRS:
+        return []
+    return [
+        f"top-{top_n} lists are left out: {n_pairs} pairs would have to be predicted, {MOST_LIST_PAIRS} are allowed"
+    ]
+
+
+def _cell(
+    peer: Peer, split: Split, candidates: Sequence[Settings], plan: Plan, top_n: int | None, shelf: Shelf, tell: Say
+) -> Cell:
+    """Return the finished run of a model on a split, from the folder or made now."""
+    key = cell_key(split, peer.name, candidates, top_n)
+    found = shelf.load(key, peer.name)
+    if found is not None:
+        return found
+    listed = None if top_n is None else listed_users(split, top_n)
+    outcome = run_peer(peer, split, candidates, plan, listed=listed, say=tell)
+    cell = Cell.of(outcome, split, listed, top_n or 0)
+    shelf.keep(key, peer.name, cell)
+    return cell
+
+
+def _judge(split: Split, cell: Cell, resamples: int) -> Scores:
+    """Return all scores of a finished run."""
+    users, _, truth = split.test.triples()
+    proba, mean = cell.predicted
+    values = level_values(split.test.levels)
+    found = score_predictions(proba, truth, users, values, mean=mean, resamples=resamples)
+    found |= score_pairs(proba, truth, users, split.train, resamples=resamples)
+    lists = cell.list_scores(split.test.n_ratings, resamples)
+    return found if lists is None else found | lists

@@ -1,0 +1,66 @@
+"""The models of this package and the rules without a model, as they are compared with others."""
+
+from __future__ import annotations
+
+from doublefeature.config import PRESETS, Schedule
+from doublefeature.evaluation.baselines import BASELINES, Predictor, fit_baselines
+from doublefeature.evaluation.evaluate import ModelPredictor
+from doublefeature.evaluation.peers.base import Answer, Codes, Fitted, Peer, Settings, allowed_threads
+from doublefeature.inference.compiling import compile_kernels, needs_compiling
+from doublefeature.ratings import Ratings
+from doublefeature.recommender import DoubleFeature
+
+OWN = "doublefeature"
+"""Name of this package's default model, and how the names of its presets begin."""
+
+
+def _fit_own(train: Ratings, settings: Settings, seed: int) -> Fitted:
+    plan = {name: settings[name] for name in ("sweeps", "warmup", "thin", "chains")}
+    schedule = Schedule.from_dict({**plan, "threads": allowed_threads()})
+    model = DoubleFeature(preset=str(settings["preset"]), schedule=schedule, seed=seed).fit(train)
+    return _answering(ModelPredictor(model))
+
+
+def _fit_rule(train: Ratings, settings: Settings, seed: int) -> Fitted:
+    return _answering(next(one for one in fit_baselines(train, seed=seed) if one.name == settings["rule"]))
+
+
+def _answering(predictor: Predictor) -> Fitted:
+    def answer(users: Codes, items: Codes) -> Answer:
+        found = predictor.predict(users, items)
+        return Answer(found.mean, found.proba)
+
+    return answer
+
+
+def _compile() -> None:
+    if needs_compiling():
+        compile_kernels()
+
+
+def _own(name: str, preset: str) -> Peer:
+    plan = {key: value for key, value in Schedule().to_dict().items() if key != "threads"}
+    return Peer(
+        name=name,
+        about=f"this package, preset {preset}",
+        package="doublefeature",
+        fit=_fit_own,
+        defaults={"preset": preset, **plan},
+        gives_levels=True,
+        prepare=_compile,
+    )
+
+
+def _rule(rule: str) -> Peer:
+    return Peer(
+        name=rule.replace(" ", "-"),
+        about={"constant": "shares of levels", "item mean": "mean of the item"}.get(rule, "user and item offsets"),
+        package="doublefeature",
+        fit=_fit_rule,
+        defaults={"rule": rule},
+        gives_levels=True,
+    )
+
+
+OWN_MODELS = (_own(OWN, DoubleFeature().preset), *(_own(f"{OWN}-{preset}", preset) for preset in PRESETS))
+RULES = tuple(_rule(rule) for rule in BASELINES)
