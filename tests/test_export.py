@@ -20,6 +20,7 @@ from doublefeature.posterior.export import export_arviz, export_csv, export_parq
 from doublefeature.posterior.predict import draw_scores
 from doublefeature.studies.recovery import Design, simulate
 from tests.examples import message
+from tests.posterior import SCALES, grade
 
 EXPORTERS = [export_arviz, export_csv, export_parquet]
 AWKWARD = ["=1+1", "+a", "-b", "@c", "\tt", 'quote"d', "comma, new\nline", "ünï", "'", "plain"]
@@ -36,10 +37,22 @@ def fitted():
 
 
 @pytest.fixture(scope="module")
+def graded(fitted):
+    """The same draws with effects of single items, noise scales of users and free cutpoints."""
+    posterior, train = fitted
+    return grade_posterior(posterior), train
+
+
+@pytest.fixture(scope="module")
 def named(fitted):
     posterior, train = fitted
     items = (*AWKWARD, *(f"film {k}" for k in range(train.n_items - len(AWKWARD))))
     return posterior, replace(train, items=items)
+
+
+def grade_posterior(posterior):
+    rng = np.random.default_rng(8)
+    return Posterior(posterior.base, [grade(draw, rng) for draw in posterior], posterior.traces, SCALES)
 
 
 def open_tree(path):
@@ -156,6 +169,62 @@ def scores_from_tables(tables, place, base, users, items):
     ])  # fmt: skip
 
 
+class TestGraded:
+    def test_scores_can_be_rebuilt(self, graded, tmp_path):
+        posterior, ratings = graded
+        folder = export_csv(posterior, ratings, tmp_path / "tables")
+        names = sorted(path.stem for path in folder.iterdir())
+        assert names == sorted([*TABLES, "user_scales"])
+        draw = posterior.draws[13]
+        here = {
+            name: [row for row in read_csv(folder, name) if (row["chain"], row["sweep"]) == ("1", str(draw.sweep))]
+            for name in names
+        }
+        rho = {row["item"]: float(row["value"]) for row in here["item_offsets"]}
+        alpha = {row["user"]: float(row["value"]) for row in here["user_offsets"]}
+        of_users = {(row["user"], row["feature"]) for row in here["user_members"]}
+
+        def score(user, item, effect):
+            shared = (row for row in here["item_members"] if row["item"] == item and (user, row["feature"]) in of_users)
+            return posterior.base + rho[item] + alpha[user] + sum(effect(row) for row in shared)
+
+        of_features = {row["feature"]: float(row["effect"]) for row in here["features"]}
+        ids = [(str(u), str(i)) for u in ratings.users for i in ratings.items]
+        expected = draw_scores(draw, posterior.base, *np.indices((30, 20)).reshape(2, -1))
+        found = [score(*pair, lambda row: float(row["effect"])) for pair in ids]
+        wrong = [score(*pair, lambda row: of_features[row["feature"]]) for pair in ids]
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+        assert np.abs(wrong - expected).max() > 0.1
+        assert [float(row["value"]) for row in here["user_scales"]] == SCALES[draw.user_scale].tolist()
+        (row,) = here["draws"]
+        assert [float(row[f"cutpoint_{place}"]) for place in range(1, 5)] == draw.cutpoints[1:-1].tolist()
+
+    def test_parquet_holds_the_same(self, graded, tmp_path):
+        texts, frames = export_csv(*graded, tmp_path / "csv"), export_parquet(*graded, tmp_path / "parquet")
+        for path in frames.iterdir():
+            frame = pl.read_parquet(path)
+            assert frame.equals(pl.read_csv(texts / f"{path.stem}.csv", schema=frame.schema))
+        columns = pl.read_parquet(frames / "item_members.parquet").columns
+        assert columns == ["chain", "sweep", "feature", "item", "effect"]
+
+    def test_the_netcdf_file(self, graded, tmp_path):
+        posterior, _ = graded
+        tree = open_tree(export_arviz(*graded, tmp_path / "draws.nc"))
+        found, shared = tree["posterior"], tree["memberships"]
+        assert np.array_equal(found["cutpoints"], by_draw(posterior, lambda draw: draw.cutpoints[1:-1]))
+        assert np.array_equal(found["user_scale"], by_draw(posterior, lambda draw: SCALES[draw.user_scale]))
+        sums = by_draw(posterior, lambda draw: draw.to_state().item_effect.sum(axis=1))
+        assert np.allclose(shared["item_effects"], sums)
+        tables = [draw.to_state().item_effect for draw in posterior.chains[1]]
+        products = np.mean([table[4] @ table[7] for table in tables])
+        assert float(shared["shared_effects"][1, 4, 7]) == pytest.approx(products)
+
+    def test_what_a_model_does_not_have_is_left_out(self, fitted, tmp_path):
+        tree = open_tree(export_arviz(*fitted, tmp_path / "draws.nc"))
+        assert not {"cutpoints", "user_scale"} & set(tree["posterior"].data_vars)
+        assert not {"item_effects", "shared_effects"} & set(tree["memberships"].data_vars)
+
+
 class TestTables:
     def test_scores_can_be_rebuilt(self, fitted, tmp_path):
         posterior, ratings = fitted
@@ -181,7 +250,8 @@ class TestTables:
             assert float(row["log_likelihood"]) == draw.log_likelihood
             assert float(row["noise_scale"]) == draw.hyper[0]
         assert list(rows[0])[4:] == [
-            "noise_scale", "mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd",
+            "noise_scale", "mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd",
+            "user_scale_sd",
         ]  # fmt: skip
 
     def test_parquet_holds_the_same(self, fitted, tmp_path):

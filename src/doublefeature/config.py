@@ -12,7 +12,16 @@ from typing import Any, Self
 
 from doublefeature.errors import SettingsError
 
-LEARNABLE = ("mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd")
+LEARNABLE = ("mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd", "user_scale_sd")
+
+
+_NEEDS = {
+    "item_offset_sd": "item_offsets",
+    "user_offset_sd": "user_offsets",
+    "grade_sd": "graded",
+    "user_scale_sd": "user_scales",
+}
+"""What must be part of the model for a hyperparameter to have a meaning."""
 
 
 class _Settings:
@@ -65,7 +74,7 @@ class Priors(_Settings):
     base: float | None = None
     """b0, the score of a pair with no offsets and no features. None: half the number of levels."""
     learn: tuple[str, ...] = ()
-    """Which of mass, item_rate, effect_sd, item_offset_sd, user_offset_sd are sampled."""
+    """Which of the hyperparameters are sampled (see `LEARNABLE`)."""
     item_rate_by_feature: bool = False
     """Every feature has its own p_k ~ Beta in place of one p for all."""
     mass_shape: float = 2.0
@@ -74,13 +83,23 @@ class Priors(_Settings):
     """How firmly a learnt rate is held near its centre (pseudo-items of its Beta prior)."""
     sd_shape: float = 3.0
     """How firmly learnt standard deviations are held near their centres (inverse gamma shape)."""
+    graded: bool = False
+    """Every item of a feature has an effect of its own around the feature's (beyond the paper)."""
+    grade_sd: float = 0.4
+    """σ_w: spread of the items' effects around their feature's."""
+    user_scales: bool = False
+    """Every user has a noise scale of their own, a multiple of τ (beyond the paper)."""
+    user_scale_sd: float = 0.3
+    """σ_v: spread of the logarithms of these multiples around 0."""
+    free_cutpoints: bool = False
+    """Inner cutpoints between the first and the last are sampled, uniform in order (beyond the paper)."""
     effect_values: tuple[float, ...] = ()
     """When given, effects can take only these values, each equally likely, in place of the normal prior."""
 
     def __post_init__(self) -> None:
         for name in ("mass", "effect_sd", "item_offset_sd", "user_offset_sd", "noise_shape", "noise_rate"):
             _check_positive(name, getattr(self, name))
-        for name in ("mass_shape", "item_rate_weight"):
+        for name in ("mass_shape", "item_rate_weight", "grade_sd", "user_scale_sd"):
             _check_positive(name, getattr(self, name))
         _check_number("item_rate", self.item_rate)
         if not 0.0 < self.item_rate < 1.0:
@@ -92,7 +111,7 @@ class Priors(_Settings):
             _check_positive("noise_scale", self.noise_scale)
         if self.base is not None:
             _check_number("base", self.base)
-        for name in ("item_offsets", "user_offsets", "item_rate_by_feature"):
+        for name in ("item_rate_by_feature", "free_cutpoints", *_NEEDS.values()):
             _check_flag(name, getattr(self, name))
         self._check_learn()
         self._check_effect_values()
@@ -104,10 +123,9 @@ class Priors(_Settings):
         for name in self.learn:
             if name not in LEARNABLE:
                 raise SettingsError(f"cannot learn {name!r}. Choose among {', '.join(LEARNABLE)}.")
-        if "user_offset_sd" in self.learn and not self.user_offsets:
-            raise SettingsError("learning user_offset_sd needs user_offsets=True.")
-        if "item_offset_sd" in self.learn and not self.item_offsets:
-            raise SettingsError("learning item_offset_sd needs item_offsets=True.")
+        for name, needed in _NEEDS.items():
+            if name in self.learn and not getattr(self, needed):
+                raise SettingsError(f"learning {name} needs {needed}=True.")
         if "item_rate" in self.learn and self.item_rate_by_feature:
             raise SettingsError("learn item_rate or set item_rate_by_feature, not both.")
 
@@ -119,13 +137,16 @@ class Priors(_Settings):
             raise SettingsError("effect_values needs at least two values, all different, or none.")
         if self.effect_values and "effect_sd" in self.learn:
             raise SettingsError("effect_sd has no meaning beside effect_values: do not learn it.")
+        if self.effect_values and self.graded:
+            raise SettingsError(
+                "effects around a feature's own need a normal prior: graded or effect_values, not both."
+            )
 
     def with_everything_learnt(self) -> Priors:
         """Return the same model with every hyperparameter that has a meaning in it learnt."""
         names = ["mass", "item_rate"] if not self.item_rate_by_feature else ["mass"]
         names += [] if self.effect_values else ["effect_sd"]
-        names += ["item_offset_sd"] if self.item_offsets else []
-        names += ["user_offset_sd"] if self.user_offsets else []
+        names += [name for name, needed in _NEEDS.items() if getattr(self, needed)]
         return replace(self, learn=tuple(names))
 
 
@@ -152,6 +173,8 @@ class Moves(_Settings):
     """Update effects with the latent scores integrated out every so many sweeps (0: never)."""
     noise_slice_every: int = 10
     """Update τ with the latent scores integrated out every so many sweeps (0: never), given them otherwise."""
+    cutpoints_every: int = 5
+    """Update free cutpoints every so many sweeps (0: never)."""
     table_from: int = 2_000
     """Number of ratings from which likelihoods are read off a table."""
 
@@ -164,7 +187,7 @@ class Moves(_Settings):
             _check_number(name, getattr(self, name))
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise SettingsError(f"{name} is a share between 0 and 1, got {getattr(self, name)!r}.")
-        for name in ("effect_every", "noise_slice_every", "table_from"):
+        for name in ("effect_every", "noise_slice_every", "cutpoints_every", "table_from"):
             check_count(name, getattr(self, name), least=0)
         for name in ("settle", "feature_moves"):
             if getattr(self, name) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import lgamma, log, log1p
 
@@ -72,18 +73,29 @@ def random_priors(rng: np.random.Generator) -> Priors:
     return priors.with_everything_learnt() if rng.random() < 0.5 else priors
 
 
-def random_case(rng: np.random.Generator, table_from: int = DIRECT) -> Case:
+def random_graded_priors(rng: np.random.Generator) -> Priors:
+    """Draw priors of the full model, some switches off."""
+    more = {name: bool(rng.random() < 0.6) for name in ("user_scales", "free_cutpoints")}
+    spread = {"grade_sd": rng.uniform(0.3, 0.9), "user_scale_sd": rng.uniform(0.2, 0.5)}
+    return replace(random_priors(rng), effect_values=(), learn=(), graded=True, **more, **spread)
+
+
+def random_case(
+    rng: np.random.Generator,
+    table_from: int = DIRECT,
+    draw_priors: Callable[[np.random.Generator], Priors] = random_priors,
+) -> Case:
     """Draw sizes, priors, parameters and ratings (half of the time ratings that ignore the parameters)."""
-    priors = random_priors(rng)
+    priors = draw_priors(rng)
     n_users, n_items, n_levels = int(rng.integers(3, 8)), int(rng.integers(2, 7)), int(rng.integers(2, 7))
-    parameters = draw_parameters(priors, n_users, n_items, rng)
+    parameters = draw_parameters(priors, n_users, n_items, rng, n_levels)
     while parameters.n_features > 5:
-        parameters = draw_parameters(priors, n_users, n_items, rng)
+        parameters = draw_parameters(priors, n_users, n_items, rng, n_levels)
     chosen = np.flatnonzero(rng.random(n_users * n_items) < rng.uniform(0.3, 1.0))
     users, items = chosen // n_items, chosen % n_items
     if rng.random() < 0.5:
         scores = parameters.scores(users, items, base_of(priors, n_levels))
-        levels = draw_levels(scores, parameters.noise, n_levels, rng)
+        levels = draw_levels(scores, parameters.noise_of(users), parameters.cutpoints, rng)
     else:
         levels = rng.integers(n_levels, size=users.size)
     observed = (users, items, levels)

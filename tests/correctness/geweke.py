@@ -7,7 +7,7 @@ the ratings are, so the averages of any statistic must agree. Nothing has to con
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,7 +39,8 @@ _FRESH_RATINGS = 200
 STATISTICS = (
     "K", "K²", "ΣA", "ΣB", "Σθ²", "Σθ", "singletons", "max m", "Σθmn", "co-members", "ρ₀", "Σρ²", "ρ₀ρ₁",
     "Σα²", "α₀", "τ", "log τ", "τ⁻²", "mean r", "#top", "#mid", "Σrη", "log-lik", "ρ₀r₀", "r₀r₁", "λ", "p",
-    "σ_θ", "σ_ρ", "σ_α", "Σp_k",
+    "σ_θ", "σ_ρ", "σ_α", "Σp_k", "σ_w", "σ_v", "Σw", "Σw²", "Σ(w−θ)²", "w₀r₀",
+    "Σ log scale", "Σ log² scale", "scale₀r₀", "c₂", "c₂²", "c₂c₃",
 )  # fmt: skip
 COMPLEMENT_SIGN, NO_JACOBIAN, STALE_LATENT = 1, 2, 3
 MUTATIONS = {"complement sign": COMPLEMENT_SIGN, "τ without Jacobian": NO_JACOBIAN, "stale Z": STALE_LATENT}
@@ -91,6 +92,25 @@ def statistics(scene: Scene, out: np.ndarray) -> None:
     out[24] += float(levels[0]) * float(levels[1])
     for h in range(1, 6):
         out[24 + h] += state.hyper[h]
+    out[31] += state.hyper[6]
+    out[32] += state.hyper[7]
+    for slot in slots:
+        for item in range(state.item_effect.shape[0]):
+            w = state.item_effect[item, slot]
+            out[33] += w
+            out[34] += w * w
+            if has_bit(state.item_words, item, slot):
+                out[35] += (w - state.effect[slot]) ** 2
+            if item == scene.users.other[0]:
+                out[36] += w * levels[0]
+    for u in range(state.user_scale.size):
+        log_scale = math.log(scene.model.scales[state.user_scale[u]])
+        out[37] += log_scale
+        out[38] += log_scale * log_scale
+    out[39] += math.log(scene.model.scales[state.user_scale[0]]) * abs(levels[0] - 2.0)
+    out[40] += state.cutpoints[2]
+    out[41] += state.cutpoints[2] ** 2
+    out[42] += state.cutpoints[2] * state.cutpoints[3]
 
 
 @kernel
@@ -99,12 +119,14 @@ def fresh_ratings(scene: Scene) -> None:
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, _FRESH_RATINGS, 0), 0)
     inner = scene.state.cutpoints.size - 2
-    for j in range(scene.scores.size):
-        latent = scene.scores[j] + scene.state.hyper[0] * normal(stream)
-        level = 0
-        while level < inner and latent > scene.state.cutpoints[level + 1]:
-            level += 1
-        scene.users.levels[j] = level
+    for user in range(scene.state.user_scale.size):
+        noise = scene.state.hyper[0] * scene.model.scales[scene.state.user_scale[user]]
+        for j in range(scene.users.ptr[user], scene.users.ptr[user + 1]):
+            latent = scene.scores[j] + noise * normal(stream)
+            level = 0
+            while level < inner and latent > scene.state.cutpoints[level + 1]:
+                level += 1
+            scene.users.levels[j] = level
 
 
 compiled_sweep = kernel(sweep_once)
@@ -153,8 +175,9 @@ def without_jacobian(scene: Scene) -> Scene:
     model = Model(
         m.base, m.noise_shape + 1.0, m.noise_rate, m.learn_noise, m.learn_mass, m.mass_shape, m.mass_rate, m.learn_rate,
         m.rate_by_feature, m.rate_in, m.rate_out, m.learn_effect_sd, m.learn_item_sd, m.learn_user_sd,
-        m.sd_shape, m.effect_sd_rate, m.item_sd_rate, m.user_sd_rate, m.item_offsets, m.user_offsets, m.scales,
-        m.effect_values, m.item_offset_mean, m.user_offset_mean,
+        m.learn_grade_sd, m.learn_scale_sd, m.sd_shape, m.effect_sd_rate, m.item_sd_rate, m.user_sd_rate,
+        m.grade_sd_rate, m.scale_sd_rate, m.item_offsets, m.user_offsets, m.free_cutpoints, m.scales, m.effect_values,
+        m.item_offset_mean, m.user_offset_mean,
     )  # fmt: skip
     return Scene(
         scene.users, scene.items, scene.state, model, scene.like, scene.scores, scene.latent, scene.tally,
@@ -215,6 +238,11 @@ def _moves(**changes) -> Moves:
     return Moves(**{**_PLAIN.to_dict(), **changes})
 
 
+_GRADED = replace(_BASE, graded=True, effect_sd=0.8, grade_sd=0.6)
+_SCALES = replace(_BASE, user_scales=True, free_cutpoints=True, learn=("user_scale_sd",))
+_MORE = {"graded": True, "effect_sd": 0.8, "grade_sd": 0.6, "user_scales": True, "free_cutpoints": True}
+_FULL = replace(_ALPHA, **_MORE).with_everything_learnt()
+_FULL_RATES = replace(_ALPHA, item_rate_by_feature=True, **_MORE).with_everything_learnt()
 _ALL = Moves(settle=0, effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
 
 ENGINES = (
@@ -230,6 +258,11 @@ ENGINES = (
     Engine("everything learnt", _ALPHA.with_everything_learnt(), _ALL),
     Engine("a rate per feature", _BY_FEATURE, _ALL),
     Engine("listed effects", _LISTED, _ALL),
+    Engine("graded, private births only", _GRADED, _moves(user_scan="parallel")),
+    Engine("graded, feature moves only", _GRADED, _moves(prior_singletons=False, feature_moves=2)),
+    Engine("user scales, free cutpoints", _SCALES, _moves(cutpoints_every=1)),
+    Engine("the full model", _FULL, _ALL),
+    Engine("the full model, a rate per feature", _FULL_RATES, _ALL),
     Engine("everything, table", _ALPHA.with_everything_learnt(), Moves(**{**_ALL.to_dict(), "table_from": 1}), cost=40),
     Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2, cost=20),
 )

@@ -218,9 +218,13 @@ def _weight(case: Case, candidate: Candidate, draw: bool, step: int) -> float:
     return total
 
 
+def new_candidate(n_users: int, n_items: int) -> Candidate:
+    return Candidate(np.zeros(n_users, np.uint8), np.zeros(n_items, np.uint8), np.zeros(1), np.zeros(n_items))
+
+
 def whole_features(case: Case) -> Pairs:
     n_users, n_items = case.sizes
-    candidate = Candidate(np.zeros(n_users, np.uint8), np.zeros(n_items, np.uint8), np.zeros(1))
+    candidate = new_candidate(n_users, n_items)
     yield weigh(case.scene, candidate, True, 8), _weight(case, candidate, True, 8)
     if not candidate.users.any():
         candidate.users[0] = 1

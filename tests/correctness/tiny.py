@@ -47,9 +47,9 @@ def scene_of(
 def draw_all(priors: Priors, users, items, sizes: tuple[int, int, int], rng):
     """Draw parameters from the prior and levels given them."""
     n_users, n_items, n_levels = sizes
-    parameters = draw_parameters(priors, n_users, n_items, rng)
+    parameters = draw_parameters(priors, n_users, n_items, rng, n_levels)
     scores = parameters.scores(users, items, base_of(priors, n_levels))
-    return parameters, draw_levels(scores, parameters.noise, n_levels, rng)
+    return parameters, draw_levels(scores, parameters.noise_of(users), parameters.cutpoints, rng)
 
 
 def batch_z(batches: np.ndarray, truth: np.ndarray, truth_se: np.ndarray | float = 0.0) -> np.ndarray:

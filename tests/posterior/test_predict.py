@@ -15,12 +15,12 @@ from doublefeature.posterior.predict import (
     add_level_probabilities,
     draw_scores,
     levels_in_draw,
-    member_counts,
     predict_levels,
     score_table,
     spread,
 )
 from doublefeature.posterior.prediction import Prediction, level_values, shortest_interval
+from doublefeature.posterior.strangers import member_counts
 from doublefeature.studies.recovery import Design, simulate
 from tests.posterior import make_draw, make_posterior, repeat_draw
 

@@ -35,7 +35,7 @@ def make_draw(truth, chain=0, sweep=1, offset=0.3):
         user_offset=np.zeros(n_users),
         user_scale=np.zeros(n_users, np.uint8),
         cutpoints=np.array([-np.inf, 1.0, 2.0, 3.0, 4.0, np.inf]),
-        hyper=np.array([0.5, 3.0, 0.2, 2.0, 1.0, 0.5]),
+        hyper=np.array([0.5, 3.0, 0.2, 2.0, 1.0, 0.5, 0.4, 0.3]),
     )
 
 

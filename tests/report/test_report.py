@@ -1,5 +1,6 @@
 import copy
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -258,6 +259,46 @@ class TestNumbers:
         assert "holds 80\u00a0% of the" in page
         feature = model.features_[0]
         assert decimal(feature.effect_95[0]) in wide
+
+
+@pytest.fixture(scope="module")
+def graded(model):
+    """The same model with an effect of its own for every item of a feature."""
+    rng = np.random.default_rng(4)
+    other = copy.copy(model)
+    other._forget()
+    draws = [
+        draw._replace(item_effect=rng.normal(size=int(np.bitwise_count(draw.item_words).sum())), graded=True)
+        for draw in model.posterior_
+    ]
+    other.posterior_ = replace(model.posterior_, draws=draws)
+    return other
+
+
+class TestGraded:
+    def test_items_are_told_with_their_effects(self, graded):
+        page = build_report(graded)
+        assert complaints(page) == []
+        text = Reader(page).text()
+        assert "on average about" in text
+        assert "more for some of the items than for others" in text
+        told = Material(graded, 0.8).shared_features[0][1]
+        for code, mean, lower, upper in list(zip(told.leading_items, *told.leading_effects, strict=True))[:8]:
+            share = percent(float(told.item_probability[code])).replace("\u00a0", " ")
+            assert f"{signed(mean)} ({signed(lower)} to {signed(upper)}), {share}" in text
+
+    def test_the_others_are_told_as_before(self, text):
+        assert "on average about" not in text
+        assert "more for some of the items" not in text
+
+    def test_answers_of_the_recommender(self, graded, model):
+        user, item = model.ratings_.users[3], model.ratings_.items[4]
+        found = graded.explain(user, item)
+        parts = sum(part.contribution.mean for part in found.features)
+        assert found.base + found.item_offset.mean + found.user_offset.mean + parts == pytest.approx(found.score.mean)
+        assert not np.allclose(graded.predict([(user, item)]).proba, model.predict([(user, item)]).proba)
+        assert graded.features_[0].leading_effects is not None
+        assert model.features_[0].leading_effects is None
 
 
 def without_features(model):

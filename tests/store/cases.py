@@ -11,12 +11,13 @@ import numpy as np
 from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.inference.chain import sample
 from doublefeature.model.ordinal import level_cutpoints
-from doublefeature.model.state import empty_state, words_of
+from doublefeature.model.state import SCALES, empty_state, words_of
 from doublefeature.posterior.disk import Disk
 from doublefeature.posterior.draws import Draw, Posterior, Trace
 from doublefeature.ratings import Ratings
 
 PRIORS = Priors(user_offsets=True, learn=("mass", "item_rate"))
+FULL = Priors(user_offsets=True, learn=("mass", "item_rate"), graded=True, user_scales=True, free_cutpoints=True)
 TITLES = {f"film {i}": {"title": f"Étude {i}"} for i in range(0, 9, 2)}
 
 
@@ -67,6 +68,22 @@ def random_posterior(ratings: Ratings, features: list[int], seed: int = 1, chain
             )
         )
     return Posterior(ratings.n_levels / 2, draws, traces)
+
+
+def full_posterior(ratings: Ratings, features: list[int], seed: int = 1, chains: int = 1) -> Posterior:
+    """Draws like those of `random_posterior`, graded, with noise scales of users and free cutpoints (`FULL`)."""
+    rng = np.random.default_rng(seed)
+    plain = random_posterior(ratings, features, seed, chains)
+    draws = [
+        draw._replace(
+            item_effect=rng.normal(size=int(np.bitwise_count(draw.item_words).sum())),
+            graded=True,
+            user_scale=rng.integers(0, SCALES.size, ratings.n_users).astype(np.uint8),
+            cutpoints=np.array([-np.inf, 1.0, *np.sort(rng.uniform(1.0, 4.0, 2)), 4.0, np.inf]),
+        )
+        for draw in plain
+    ]
+    return Posterior(plain.base, draws, plain.traces, SCALES)
 
 
 def every_sweep(features: list[int], chains: int = 1) -> Schedule:

@@ -23,7 +23,7 @@ from doublefeature.inference.fit import fit_into
 from doublefeature.model.state import check_state
 from doublefeature.posterior.predict import predict_levels
 from doublefeature.posterior.store import ModelFolder, draws_digest
-from tests.store.cases import TITLES, QuickDisk, parts, tiny_ratings
+from tests.store.cases import FULL, TITLES, QuickDisk, every_sweep, full_posterior, parts, tiny_ratings
 from tests.store.mutations import SEALED, UNSEALED, reseal
 
 SECONDS = 2.0
@@ -49,12 +49,18 @@ class Tally:
 class Bench:
     """A folder in which files are changed and put back."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, full: bool = False) -> None:
         self.path = path
         train, test = tiny_ratings().split(0.2, seed=1)
         schedule = Schedule(sweeps=8, warmup=2, thin=1, chains=2, threads=1)
         model = parts(ratings=train, heldout=test, schedule=schedule, items=TITLES)
-        fit_into(ModelFolder.create(path, disk=QuickDisk(), **{**model, "schedule": schedule}), checkpoint_seconds=0.01)
+        if full:
+            features = [3, 0, 5, 65]
+            posterior = full_posterior(train, features, chains=2)
+            model |= {"priors": FULL, "schedule": every_sweep(features, chains=2)}
+            ModelFolder.save(path, posterior, disk=QuickDisk(), **model)
+        else:
+            fit_into(ModelFolder.create(path, disk=QuickDisk(), **model), checkpoint_seconds=0.01)
         (path / "card.md").unlink()
         names = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
         self.files = {name: (path / name).read_bytes() for name in names}
@@ -97,14 +103,19 @@ def use(folder: ModelFolder) -> None:
     for point in folder.resume_points:
         if point is not None:
             check_state(point.state)
+    for draw in posterior:
+        check_state(draw.to_state())
     if len(posterior):
         users, items = np.arange(folder.ratings.n_users), np.arange(folder.ratings.n_users) % folder.ratings.n_items
         assert np.isfinite(predict_levels(posterior, users, items)).all()
 
 
-def fuzz(path: Path, count: int, seed: int = 1) -> Tally:
-    """Open so many mutated folders and raise `AssertionError` at the first that breaks a rule."""
-    bench = Bench(path)
+def fuzz(path: Path, count: int, seed: int = 1, full: bool = False) -> Tally:
+    """Open so many mutated folders and raise `AssertionError` at the first that breaks a rule.
+
+    The folder is that of a short run or, `full`, of made-up draws of the model with everything in it.
+    """
+    bench = Bench(path, full)
     tally = Tally()
     tracemalloc.start()
     try:

@@ -259,7 +259,7 @@ class TestRefusals:
 
     def test_versions(self, stored):
         path = stored[0]
-        reseal(path, lambda manifest: manifest.update(version=2))
+        reseal(path, lambda manifest: manifest.update(version=3))
         assert "Upgrade doublefeature" in refused(path)
         reseal(path, lambda manifest: manifest.update(version=0))
         assert "Fit the model again" in refused(path)

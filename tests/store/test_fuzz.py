@@ -7,8 +7,9 @@ from doublefeature.posterior.disk import read_file
 from tests.store.fuzz import fuzz
 
 
-def test_mutated_folders(tmp_path):
-    tally = fuzz(tmp_path / "model", 300)
+@pytest.mark.parametrize("full", [False, True])
+def test_mutated_folders(tmp_path, full):
+    tally = fuzz(tmp_path / "model", 300, full=full)
     assert tally.tried == 300
     assert tally.refused > 200
     assert tally.other > 0
@@ -30,3 +31,9 @@ def test_the_fuzz_sees_a_loader_that_does_not_check_values(tmp_path, monkeypatch
     monkeypatch.setattr(segments, "_check_values", lambda arrays, sizes: None)
     with pytest.raises(AssertionError, match="opened and then raised"):
         fuzz(tmp_path / "model", 2000)
+
+
+def test_the_fuzz_sees_a_loader_that_does_not_count_effects(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "_check_memberships", lambda arrays: None)
+    with pytest.raises(AssertionError, match="raised"):
+        fuzz(tmp_path / "model", 2000, full=True)

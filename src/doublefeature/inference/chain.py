@@ -234,9 +234,9 @@ def sample(
     job = Job(ratings, priors, schedule, moves, check_seed(seed))
     lanes = [Lane(chain, recorder) for chain, recorder in enumerate(recorders)]
     run_chains(job, lanes, progress=progress, stop=stop)
-    base = build_model(priors, 0, 0, ratings.n_levels).base
+    model = build_model(priors, 0, 0, ratings.n_levels)
     traces = [trace for recorder in recorders if (trace := recorder.trace()) is not None]
-    return gather(base, [recorder.draws for recorder in recorders], traces)
+    return gather(model.base, [recorder.draws for recorder in recorders], traces, model.scales)
 
 
 def _with_settling(moves: Moves, schedule: Schedule, n_users: int) -> Moves:

@@ -6,6 +6,7 @@ conditional given π, which therefore cancels. With C_u = 1 − π + π exp(D_u)
 
     W = λ π⁻¹ ∏ C_u · p(θ) p(B) / [q(π) q(θ) q(B)],
 
+with p(w | B) / q(w) besides when features are graded, their own effect θ integrated out of p(w | B) and not proposed;
 the weight of a pair is W(x₁) W(x₂ | x₁) / 2, and the acceptance ratio is W(X′)/W(X) · C(K, j)/C(K′, j′).
 """
 
@@ -26,7 +27,17 @@ from doublefeature.kernels.bits import (
     set_bit,
     with_free_slot,
 )
-from doublefeature.kernels.launch import STEPS, Launch, Mask, count_marked, item_gains, launch, user_gains
+from doublefeature.kernels.graded_launch import GradedLaunch, graded_launch
+from doublefeature.kernels.grades import draw_centre
+from doublefeature.kernels.launch import (
+    STEPS,
+    Launch,
+    Mask,
+    count_marked,
+    item_gains,
+    launch,
+    user_gains,
+)
 from doublefeature.kernels.priors import (
     clip_rate,
     effect_log_prior,
@@ -38,12 +49,15 @@ from doublefeature.kernels.scene import BIRTH, DEATH, MERGE, REGROW, SPLIT, Scen
 from doublefeature.kernels.scores import add_feature
 from doublefeature.kernels.streams import FEATURE_MOVES, Stream, below, new_stream, seek, tick, uniform
 from doublefeature.kernels.variates import bernoulli_logit, beta_logit, normal, normalise_logs, pick_by_logs
-from doublefeature.model.state import MASS, RATE, State
+from doublefeature.model.state import EFFECT_SD, GRADE_SD, MASS, RATE, State
 
 FloatArray = NDArray[np.float64]
 SlotArray = NDArray[np.int64]
 
 _WIDEN = 1.3
+_WIDEN_GRADES = 1.15
+_SUREST = 7.0
+"""Log odds of an item in a graded proposal are cut here: launches are rough."""
 _FLATTEN = 0.1
 
 
@@ -53,6 +67,7 @@ class Candidate(NamedTuple):
     users: Mask
     items: Mask
     effect: FloatArray  # (1,)
+    shift: FloatArray  # (items,) what it adds to the score of each of its items
 
 
 @leaf
@@ -74,7 +89,7 @@ def _visit_effect(scene: Scene, start: Launch, candidate: Candidate, draw: bool,
         return normal_log_density(candidate.effect[0], start.effect, sd)
     weights = np.zeros(values.size)
     for v in range(values.size):
-        gains = item_gains(scene, start.users, values[v])
+        gains = item_gains(scene, start.users, np.full(candidate.items.size, values[v]))
         for item in range(gains.size):
             if start.items[item]:
                 weights[v] += gains[item]
@@ -105,6 +120,54 @@ def _visit_items(scene: Scene, gains: FloatArray, log_odds: float, visit: Candid
 
 
 @leaf
+def grades_log_prior(total: float, squares: float, count: float, state: State) -> float:
+    """Return the log density of so many effects with this sum and sum of squares, their centre integrated out."""
+    within, between = state.hyper[GRADE_SD] ** 2, state.hyper[EFFECT_SD] ** 2
+    spread = 1.0 + count * between / within
+    fit = squares / within - total * total * between / (within * within * spread)
+    return -0.5 * (count * math.log(2.0 * math.pi * within) + math.log(spread) + fit)
+
+
+@kernel
+def _visit_grades(scene: Scene, start: GradedLaunch, visit: Candidate, draw: bool, stream: Stream) -> float:
+    """Draw items with their effects around the launch, or take them; return log prior − log proposal."""
+    state = scene.state
+    size = 0
+    total = 0.0
+    squares = 0.0
+    log_proposal = 0.0
+    for item in range(visit.items.size):
+        log_odds = min(max(start.log_odds[item], -_SUREST), _SUREST)
+        sd = _WIDEN_GRADES * start.sd[item]
+        if draw:
+            visit.items[item] = bernoulli_logit(stream, log_odds)
+            visit.shift[item] = start.mean[item] + sd * normal(stream) if visit.items[item] else 0.0
+        log_proposal += log_sigmoid(log_odds if visit.items[item] else -log_odds)
+        if visit.items[item]:
+            size += 1
+            total += visit.shift[item]
+            squares += visit.shift[item] ** 2
+            log_proposal += normal_log_density(visit.shift[item], start.mean[item], sd)
+    if draw:
+        visit.effect[0] = draw_centre(total, float(size), state, stream)
+    prior = item_set_log_prior(size, visit.items.size, state, scene.model)
+    return prior + grades_log_prior(total, squares, float(size), state) - log_proposal
+
+
+@kernel
+def _visit_effect_and_items(scene: Scene, start: Launch, visit: Candidate, draw: bool, stream: Stream) -> float:
+    """Draw the common effect, then the items given it and the launched users, or take them.
+
+    Returns log prior − log proposal.
+    """
+    weight = -_visit_effect(scene, start, visit, draw, stream)
+    weight += effect_log_prior(visit.effect[0], scene.state, scene.model)
+    visit.shift[:] = visit.effect[0]
+    gains = item_gains(scene, start.users, visit.shift)
+    return weight + _visit_items(scene, gains, start.item_log_odds, visit, (draw, stream))
+
+
+@leaf
 def _visit_users(gains: FloatArray, rate_logit: float, visit: Candidate, draw: bool, stream: Stream) -> float:
     """Draw the users from their exact conditional, or take them; return Σ log C_u (−∞ when nobody is in)."""
     log_in = log_sigmoid(rate_logit)
@@ -121,19 +184,10 @@ def _visit_users(gains: FloatArray, rate_logit: float, visit: Candidate, draw: b
     return total if count > 0 else -math.inf
 
 
-@kernel
-def weigh(scene: Scene, candidate: Candidate, draw: bool, step: int) -> float:
-    """Return log W of a feature that is absent from the scores, after drawing it when asked to.
-
-    A launch that leads nowhere proposes nothing: the weight of a draw is 0, of a given feature infinite.
-    """
-    start = launch(scene, step)
-    if not start.found:
-        return -math.inf if draw else math.inf
-    stream = new_stream()
-    seek(stream, scene.key, tick(scene.sweep, FEATURE_MOVES, step), 2)
+@leaf
+def _visit_rate(scene: Scene, launched: float, candidate: Candidate, draw: bool, stream: Stream) -> tuple[float, float]:
+    """Draw the users' rate around the launch, or given the users; return log(λ/π) − log proposal, and its logit."""
     n_users = float(candidate.users.size)
-    launched = float(count_marked(start.users))
     owned = float(count_marked(candidate.users))
     if draw:
         rate_logit = beta_logit(stream, launched + 0.5, n_users - launched + 1.0)
@@ -143,11 +197,30 @@ def weigh(scene: Scene, candidate: Candidate, draw: bool, step: int) -> float:
     weight = math.log(scene.state.hyper[MASS]) - log_in
     weight += log_beta(launched + 0.5, n_users - launched + 1.0)
     weight -= (launched - 0.5) * log_in + (n_users - launched) * log_sigmoid(-rate_logit)
-    weight -= _visit_effect(scene, start, candidate, draw, stream)
-    weight += effect_log_prior(candidate.effect[0], scene.state, scene.model)
-    gains = item_gains(scene, start.users, candidate.effect[0])
-    weight += _visit_items(scene, gains, start.item_log_odds, candidate, (draw, stream))
-    gains = user_gains(scene, candidate.items, candidate.effect[0])
+    return weight, rate_logit
+
+
+@kernel
+def weigh(scene: Scene, candidate: Candidate, draw: bool, step: int) -> float:
+    """Return log W of a feature that is absent from the scores, after drawing it when asked to.
+
+    A launch that leads nowhere proposes nothing: the weight of a draw is 0, of a given feature infinite.
+    """
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, FEATURE_MOVES, step), 2)
+    if scene.state.item_effect.shape[0] > 0:
+        graded = graded_launch(scene, step)
+        if not graded.found:
+            return -math.inf if draw else math.inf
+        weight, rate_logit = _visit_rate(scene, graded.n_users, candidate, draw, stream)
+        weight += _visit_grades(scene, graded, candidate, draw, stream)
+    else:
+        start = launch(scene, step)
+        if not start.found:
+            return -math.inf if draw else math.inf
+        weight, rate_logit = _visit_rate(scene, float(count_marked(start.users)), candidate, draw, stream)
+        weight += _visit_effect_and_items(scene, start, candidate, draw, stream)
+    gains = user_gains(scene, candidate.items, candidate.shift)
     return weight + _visit_users(gains, rate_logit, candidate, draw, stream)
 
 
@@ -168,6 +241,8 @@ def _open_candidate(state: State, scene: Scene, candidate: Candidate, stream: St
     for item in range(candidate.items.size):
         if candidate.items[item]:
             set_bit(state.item_words, item, slot)
+            if state.item_effect.shape[0] > 0:
+                state.item_effect[item, slot] = candidate.shift[item]
     return slot
 
 
@@ -190,7 +265,10 @@ def _judge_old(scene: Scene, old: SlotArray, step: int) -> float:
             members_of(scene.state.user_words, old[j]),
             members_of(scene.state.item_words, old[j]),
             scene.state.effect[old[j] : old[j] + 1].copy(),
+            np.zeros(scene.state.item_words.shape[0]),
         )
+        for item in range(scene.state.item_effect.shape[0]):
+            candidate.shift[item] = scene.state.item_effect[item, old[j]]
         total += weigh(scene, candidate, False, step + j * STEPS)
         if j + 1 < old.size:
             add_feature(scene, old[j], 1.0)
@@ -240,6 +318,7 @@ def update_features(scene: Scene, attempt: int) -> State:
             np.zeros(scene.state.user_words.shape[0], np.uint8),
             np.zeros(scene.state.item_words.shape[0], np.uint8),
             np.zeros(1),
+            np.zeros(scene.state.item_words.shape[0]),
         )
         ratio += weigh(scene, candidate, True, base_step + (2 + opened) * STEPS)
         scene = with_state(scene, with_free_slot(scene.state))

@@ -21,7 +21,7 @@ from doublefeature.kernels.memberships import mark_touched
 from doublefeature.kernels.offsets import update_item_offsets, update_user_offsets
 from doublefeature.kernels.scene import PARTS, Scene, Side, longest_row, part_start, place_of
 from doublefeature.kernels.scores import add_offsets, rebuild_effects
-from doublefeature.kernels.streams import GAUSSIAN, new_stream, seek, tick
+from doublefeature.kernels.streams import GAUSSIAN, Stream, new_stream, seek, tick
 from doublefeature.kernels.variates import normal
 from doublefeature.model.state import EFFECT_SD, ITEM_SD, USER_SD, Model, State
 
@@ -40,7 +40,8 @@ class Work(NamedTuple):
 
 
 @kernel
-def _new_work(longest: int, n_words: int, n_scales: int) -> Work:
+def new_work(longest: int, n_words: int, n_scales: int) -> Work:
+    """Return space for rows of up to this length."""
     blocks = (longest + 63) >> 6
     return Work(
         np.empty(64 * n_words, np.int64),
@@ -77,7 +78,7 @@ def _load_pulls(
 
 
 @leaf
-def _shared_weight(weights: FloatArray, blocks: int, a: int, b: int, work: Work) -> float:
+def shared_weight(weights: FloatArray, blocks: int, a: int, b: int, work: Work) -> float:
     """Return Σg over the row's ratings that share both features: counts of bits, one scale after the other."""
     total = 0.0
     for scale in range(weights.size):
@@ -89,7 +90,7 @@ def _shared_weight(weights: FloatArray, blocks: int, a: int, b: int, work: Work)
 
 
 @leaf
-def _shared_pull(blocks: int, a: int, work: Work) -> float:
+def shared_pull(blocks: int, a: int, work: Work) -> float:
     """Return Σgy over the row's ratings that share a feature."""
     total = 0.0
     for block in range(blocks):
@@ -124,13 +125,13 @@ def _gather_row(
     blocks = (side.ptr[row + 1] - side.ptr[row] + 63) >> 6
     for n in range(count):
         a = work.own[n]
-        work.weight[n] = _shared_weight(weights, blocks, a, a, work)
-        linear[a] += _shared_pull(blocks, a, work)
+        work.weight[n] = shared_weight(weights, blocks, a, a, work)
+        linear[a] += shared_pull(blocks, a, work)
         if with_offset:
             linear[a] -= work.weight[n] * pull / total
         for m in range(n + 1):
             b = work.own[m]
-            precision[a, b] += _shared_weight(weights, blocks, a, b, work)
+            precision[a, b] += shared_weight(weights, blocks, a, b, work)
             if with_offset:
                 precision[a, b] -= work.weight[n] * work.weight[m] / total
 
@@ -141,7 +142,7 @@ def _gather_part(
 ) -> None:
     with_offset, sd, precision, linear = told
     low, high = part_start(side, part), part_start(side, part + 1)
-    work = _new_work(longest_row(side, low, high), state.user_words.shape[1], weights.size)
+    work = new_work(longest_row(side, low, high), state.user_words.shape[1], weights.size)
     row_told = (with_offset, sd, precision[part], linear[part], work)
     for row in range(low, high):
         _gather_row(side, state, model, weights, latent, row, row_told)
@@ -198,11 +199,9 @@ def factorise(matrix: FloatArray) -> None:
                 matrix[a, b] = total / matrix[b, b]
 
 
-@kernel
-def draw_normal(factor: FloatArray, x: FloatArray, scene: Scene) -> None:
+@leaf
+def draw_normal(factor: FloatArray, x: FloatArray, stream: Stream) -> None:
     """Overwrite the linear term by a draw of the normal whose precision has this Cholesky factor."""
-    stream = new_stream()
-    seek(stream, scene.key, tick(scene.sweep, GAUSSIAN, 0), 0)
     for a in range(x.size):
         for b in range(a):
             x[a] -= factor[a, b] * x[b]
@@ -227,7 +226,9 @@ def update_effects_and_offsets(scene: Scene) -> None:
     if model.effect_values.size == 0 and slots.size > 0:
         factor, x = effect_normal(scene, scene.users if users_first else scene.items, slots)
         factorise(factor)
-        draw_normal(factor, x, scene)
+        stream = new_stream()
+        seek(stream, scene.key, tick(scene.sweep, GAUSSIAN, 0), 0)
+        draw_normal(factor, x, stream)
         for k in range(slots.size):
             scene.state.effect[slots[k]] = x[k]
     rebuild_effects(scene)

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf
-from doublefeature.kernels.bits import active_slots, count_members
+from doublefeature.kernels.bits import active_slots, count_members, has_bit
 from doublefeature.kernels.priors import clip_rate
 from doublefeature.kernels.scene import Scene
 from doublefeature.kernels.streams import HYPER, Stream, new_stream, seek, tick
 from doublefeature.kernels.variates import beta_logit, gamma, log_gamma_draw
-from doublefeature.model.state import EFFECT_SD, ITEM_SD, MASS, RATE, USER_SD
+from doublefeature.model.state import EFFECT_SD, GRADE_SD, ITEM_SD, MASS, RATE, USER_SD, State
 
 FloatArray = NDArray[np.float64]
 
@@ -40,6 +40,19 @@ def _squares(values: FloatArray, mean: FloatArray) -> tuple[float, int]:
     for j in range(values.size):
         total += (values[j] - mean[j]) ** 2
     return total, values.size
+
+
+@leaf
+def _grade_squares(state: State, slots: NDArray[np.int64]) -> tuple[float, int]:
+    """Return the sum of squared distances of items' effects from their features', and how many they are."""
+    total = 0.0
+    count = 0
+    for item in range(state.item_effect.shape[0]):
+        for slot in slots:
+            if has_bit(state.item_words, item, slot):
+                total += (state.item_effect[item, slot] - state.effect[slot]) ** 2
+                count += 1
+    return total, count
 
 
 @leaf
@@ -93,3 +106,6 @@ def update_hyper(scene: Scene) -> None:
     if model.learn_user_sd:
         squares = _squares(state.user_offset, model.user_offset_mean)
         state.hyper[USER_SD] = _draw_sd(stream, model.sd_shape, model.user_sd_rate, squares)
+    if model.learn_grade_sd:
+        squares = _grade_squares(state, slots)
+        state.hyper[GRADE_SD] = _draw_sd(stream, model.sd_shape, model.grade_sd_rate, squares)

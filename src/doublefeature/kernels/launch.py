@@ -78,13 +78,14 @@ def _list_marked(users: Side, user: int, items: Mask, listed: NDArray[np.uint32]
 def _user_gains_rows(
     users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, listed: NDArray[np.uint32]
 ) -> None:
-    low, high, items, effect, out = told
+    low, high, items, shift, out = told
     for user in range(low, high):
         total = 0.0
         for n in range(_list_marked(users, user, items, listed)):
             j = listed[n]
             curve = curve_of(like, user_scale[user], users.levels[j])
-            total += log_at(like, curve, scores[j] + effect) - log_at(like, curve, scores[j])
+            moved = scores[j] + shift[np.uint64(users.other[j])]
+            total += log_at(like, curve, moved) - log_at(like, curve, scores[j])
         out[user] = total
 
 
@@ -92,10 +93,10 @@ def _user_gains_rows(
 def _user_gains_part(
     users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, part: int
 ) -> None:
-    items, effect, out = told
+    items, shift, out = told
     low, high = part_start(users, part), part_start(users, part + 1)
     listed = np.empty(longest_row(users, low, high) + 1, np.uint32)
-    _user_gains_rows(users, user_scale, like, scores, (low, high, items, effect, out), listed)
+    _user_gains_rows(users, user_scale, like, scores, (low, high, items, shift, out), listed)
 
 
 @threaded
@@ -105,10 +106,10 @@ def _user_gains_threads(users: Side, user_scale: Mask, like: Likelihood, scores:
 
 
 @kernel
-def user_gains(scene: Scene, items: Mask, effect: float) -> FloatArray:
-    """Return, per user, what the log likelihood gains when they join a feature with these items and effect."""
+def user_gains(scene: Scene, items: Mask, shift: FloatArray) -> FloatArray:
+    """Return, per user, what the log likelihood gains when they join a feature with these items and effects."""
     out = np.zeros(scene.state.user_words.shape[0])
-    told = (items, effect, out)
+    told = (items, shift, out)
     scale = scene.state.user_scale
     if scene.threads > 1:
         _user_gains_threads(scene.users, scale, scene.like, scene.scores, told)
@@ -122,7 +123,7 @@ def user_gains(scene: Scene, items: Mask, effect: float) -> FloatArray:
 def _item_sums_rows(
     users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, listed: NDArray[np.uint32]
 ) -> None:
-    low, high, marked, items, effect, sums = told
+    low, high, marked, items, shift, sums = told
     with_slopes = sums.shape[1] == _SLOPES
     for user in range(low, high):
         if marked[user] == 0:
@@ -131,23 +132,24 @@ def _item_sums_rows(
             j = listed[n]
             item = np.uint64(users.other[j])
             curve = curve_of(like, user_scale[user], users.levels[j])
+            moved = scores[j] + shift[item]
             if with_slopes:
-                first, second = slopes_at(like, curve, scores[j] + effect)
+                first, second = slopes_at(like, curve, moved)
                 sums[item, 0] += first
                 sums[item, 1] += second
                 sums[item, 2] += first * first
             else:
-                sums[item, 0] += log_at(like, curve, scores[j] + effect) - log_at(like, curve, scores[j])
+                sums[item, 0] += log_at(like, curve, moved) - log_at(like, curve, scores[j])
 
 
 @kernel
 def _item_sums_part(
     users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, part: int
 ) -> None:
-    marked, items, effect, sums = told
+    marked, items, shift, sums = told
     low, high = part_start(users, part), part_start(users, part + 1)
     listed = np.empty(longest_row(users, low, high) + 1, np.uint32)
-    _item_sums_rows(users, user_scale, like, scores, (low, high, marked, items, effect, sums[part]), listed)
+    _item_sums_rows(users, user_scale, like, scores, (low, high, marked, items, shift, sums[part]), listed)
 
 
 @threaded
@@ -157,10 +159,10 @@ def _item_sums_threads(users: Side, user_scale: Mask, like: Likelihood, scores: 
 
 
 @kernel
-def _item_sums(scene: Scene, users: Mask, items: Mask, effect: float, columns: int) -> FloatArray:
+def _item_sums(scene: Scene, users: Mask, items: Mask, shift: FloatArray, columns: int) -> FloatArray:
     """Return sums per marked item over marked users, gathered in user order: one of gains, or three of slopes."""
     sums = np.zeros((PARTS, items.size, columns))
-    told = (users, items, effect, sums)
+    told = (users, items, shift, sums)
     scale = scene.state.user_scale
     if scene.threads > 1:
         _item_sums_threads(scene.users, scale, scene.like, scene.scores, told)
@@ -175,16 +177,16 @@ def _item_sums(scene: Scene, users: Mask, items: Mask, effect: float, columns: i
 
 
 @kernel
-def item_gains(scene: Scene, users: Mask, effect: float) -> FloatArray:
-    """Return, per item, what the log likelihood gains when it joins a feature with these users and effect."""
+def item_gains(scene: Scene, users: Mask, shift: FloatArray) -> FloatArray:
+    """Return, per item, what the log likelihood gains when it joins a feature with these users and its effect."""
     every = np.ones(scene.state.item_words.shape[0], np.uint8)
-    return _item_sums(scene, users, every, effect, 1)[:, 0]
+    return _item_sums(scene, users, every, shift, 1)[:, 0]
 
 
 @kernel
-def item_slopes(scene: Scene, users: Mask, items: Mask, effect: float) -> FloatArray:
+def item_slopes(scene: Scene, users: Mask, items: Mask, shift: FloatArray) -> FloatArray:
     """Return, for the marked items, sums of first, second and squared first derivatives over the marked users."""
-    return _item_sums(scene, users, items, effect, _SLOPES)
+    return _item_sums(scene, users, items, shift, _SLOPES)
 
 
 @leaf
@@ -200,7 +202,7 @@ def _refine_effect(scene: Scene, users: Mask, items: Mask, effect: float, steps:
     sd = scene.state.hyper[EFFECT_SD]
     spread = sd
     for _ in range(steps):
-        sums = item_slopes(scene, users, items, effect)
+        sums = item_slopes(scene, users, items, np.full(items.size, effect))
         slope = 0.0
         curvature = 0.0
         for item in range(items.size):
@@ -235,7 +237,7 @@ def _mark_misjudged(scene: Scene, item: int, sign: float, users: Mask) -> int:
 
 
 @kernel
-def _start(scene: Scene, step: int, users: Mask, items: Mask, n_wanted: int) -> float:
+def find_start(scene: Scene, step: int, users: Mask, items: Mask, n_wanted: int) -> float:
     """Mark raters of a random item misjudged one way and the items they agree on; return the direction.
 
     Returns 0 when nobody is marked.
@@ -247,7 +249,7 @@ def _start(scene: Scene, step: int, users: Mask, items: Mask, n_wanted: int) -> 
     if _mark_misjudged(scene, seed_item, sign, users) == 0:
         return 0.0
     items[:] = 1
-    sums = item_slopes(scene, users, items, 0.0)
+    sums = item_slopes(scene, users, items, np.zeros(items.size))
     for item in range(items.size):
         sums[item, 1] = sign * sums[item, 0] / math.sqrt(sums[item, 2] + 1e-12)
     bar = max(_bar_for(sums[:, 1], n_wanted), 0.5)
@@ -281,9 +283,9 @@ def launch(scene: Scene, step: int) -> Launch:
     n_items = state.item_words.shape[0]
     users = np.zeros(n_users, np.uint8)
     items = np.zeros(n_items, np.uint8)
-    rate = _typical_rate(state, scene.model)
+    rate = typical_rate(state, scene.model)
     log_odds = math.log(rate) - math.log1p(-rate)
-    effect = _start(scene, step, users, items, max(1, int(rate * n_items)))
+    effect = find_start(scene, step, users, items, max(1, int(rate * n_items)))
     found = effect != 0.0
     effect *= 0.5 * state.hyper[EFFECT_SD]
     n_in = 1
@@ -295,10 +297,10 @@ def launch(scene: Scene, step: int) -> Launch:
         effect, _ = _refine_effect(scene, users, items, effect, _NEWTON_STEPS if r == 0 else 1)
         n_in = count_marked(users)
         user_log_odds = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
-        gains = user_gains(scene, items, effect)
+        gains = user_gains(scene, items, np.full(n_items, effect))
         seek(stream, scene.key, tick(scene.sweep, LAUNCH_USERS, step + r), 0)
         n_in = _redraw(users, gains, user_log_odds, stream)
-        gains = item_gains(scene, users, effect)
+        gains = item_gains(scene, users, np.full(n_items, effect))
         seek(stream, scene.key, tick(scene.sweep, LAUNCH_ITEMS, step + r), 0)
         n_items_in = _redraw(items, gains, log_odds, stream)
         found = n_in > 0 and n_items_in > 0
@@ -313,7 +315,8 @@ def launch(scene: Scene, step: int) -> Launch:
 
 
 @leaf
-def _typical_rate(state: State, model: Model) -> float:
+def typical_rate(state: State, model: Model) -> float:
+    """Return the item rate to expect of a new feature."""
     if model.rate_by_feature:
         return model.rate_in / (model.rate_in + model.rate_out)
     return state.hyper[RATE]

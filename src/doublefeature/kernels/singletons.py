@@ -48,8 +48,8 @@ from doublefeature.kernels.streams import (
     tick,
     uniform,
 )
-from doublefeature.kernels.variates import bernoulli_logit, normalise_logs, pick_by_logs, poisson
-from doublefeature.model.state import EFFECT_SD, MASS, Model, State
+from doublefeature.kernels.variates import bernoulli_logit, normal, normalise_logs, pick_by_logs, poisson
+from doublefeature.model.state import EFFECT_SD, GRADE_SD, MASS, Model, State
 
 FloatArray = NDArray[np.float64]
 SlotArray = NDArray[np.int64]
@@ -161,9 +161,12 @@ def _open_from_prior(scene: Scene, user: int, stream: Stream) -> int:
     rate = draw_rate(stream, state, scene.model)
     slot = open_slot(state, draw_effect(stream, state, scene.model), rate)
     set_bit(state.user_words, user, slot)
+    graded = state.item_effect.shape[0] > 0
     for item in range(state.item_words.shape[0]):
         if uniform(stream) < rate:
             set_bit(state.item_words, item, slot)
+            if graded:
+                state.item_effect[item, slot] = state.effect[slot] + state.hyper[GRADE_SD] * normal(stream)
     return slot
 
 

@@ -52,7 +52,10 @@ _FEWEST_CHANGES = 24
     OFFSETS,
     HYPER,
     COLUMN,
-) = range(18)
+    GRADES,
+    USER_SCALES,
+    CUTPOINTS,
+) = range(21)
 """Block numbers: every use of randomness in a sweep has its own."""
 
 

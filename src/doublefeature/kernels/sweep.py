@@ -14,15 +14,18 @@ import numpy as np
 from doublefeature._jit import kernel, leaf
 from doublefeature.config import Moves, Priors
 from doublefeature.kernels.bits import pack_slots
+from doublefeature.kernels.cutpoints import update_cutpoints
 from doublefeature.kernels.effects import update_effects
 from doublefeature.kernels.exchanges import update_complements, update_offset_flips
 from doublefeature.kernels.features import update_features
 from doublefeature.kernels.gaussian import update_effects_and_offsets
+from doublefeature.kernels.grades import update_grades_and_offsets
 from doublefeature.kernels.hyper import update_hyper
 from doublefeature.kernels.latent import update_latent
 from doublefeature.kernels.likelihood import new_likelihood, refresh
 from doublefeature.kernels.memberships import update_items, update_users_parallel, update_users_serial
 from doublefeature.kernels.noise import update_noise_given_latent, update_noise_slice
+from doublefeature.kernels.scales import update_user_scales
 from doublefeature.kernels.scene import MOVE_NAMES, Scene, item_side, user_side, with_state
 from doublefeature.kernels.scores import log_likelihood, rebuild_scores
 from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
@@ -45,6 +48,7 @@ class Plan(NamedTuple):
     offset_flips: float
     effect_every: int
     noise_slice_every: int
+    cutpoints_every: int
 
 
 def build_plan(moves: Moves, n_users: int) -> Plan:
@@ -67,6 +71,7 @@ def build_plan(moves: Moves, n_users: int) -> Plan:
         offset_flips=float(moves.offset_flips),
         effect_every=int(moves.effect_every),
         noise_slice_every=int(moves.noise_slice_every),
+        cutpoints_every=int(moves.cutpoints_every),
     )
 
 
@@ -123,24 +128,33 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
     else:
         update_users_parallel(scene)
     settled = scene.sweep >= plan.settle
+    graded = scene.state.item_effect.shape[0] > 0
     if settled and plan.prior_singletons:
         scene = with_state(scene, update_prior_singletons(scene))
-    if settled and plan.collapsed_share > 0.0:
+    if settled and plan.collapsed_share > 0.0 and not graded:
         scene = with_state(scene, update_collapsed_singletons(scene, plan.collapsed_share))
-    update_items(scene)
-    if plan.offset_flips > 0.0 and scene.model.item_offsets:
+    if not graded:
+        update_items(scene)
+    if plan.offset_flips > 0.0 and scene.model.item_offsets and not graded:
         update_offset_flips(scene, plan.offset_flips)
     for attempt in range(plan.feature_moves):
         scene = with_state(scene, update_features(scene, attempt))
-    if plan.complements:
+    if plan.complements and not graded:
         update_complements(scene)
-    if is_due(scene.sweep, plan.effect_every) or scene.model.effect_values.size > 0:
+    if (is_due(scene.sweep, plan.effect_every) or scene.model.effect_values.size > 0) and not graded:
         update_effects(scene)
     slice_noise = is_due(scene.sweep, plan.noise_slice_every)
     if settled and scene.model.learn_noise and slice_noise:
         update_noise_slice(scene)
+    if scene.model.scales.size > 1:
+        update_user_scales(scene)
+    if scene.model.free_cutpoints and is_due(scene.sweep, plan.cutpoints_every):
+        update_cutpoints(scene)
     update_latent(scene)
-    update_effects_and_offsets(scene)
+    if graded:
+        update_grades_and_offsets(scene)
+    else:
+        update_effects_and_offsets(scene)
     if settled and scene.model.learn_noise and not slice_noise:
         update_noise_given_latent(scene)
     update_hyper(scene)

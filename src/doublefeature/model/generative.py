@@ -3,9 +3,13 @@ r"""The model forwards, slowly and obviously: draw parameters, draw ratings, wri
     A ~ IBP(λ)                      users' memberships
     B_ik ~ Bernoulli(p_k)           items' memberships
     θ_k ~ N(0, σ_θ²)                effects
+    w_ik ~ N(θ_k, σ_w²)             graded: every item's own, in place of θ_k
     ρ_i ~ N(0, σ_ρ²), α_u ~ N(0, σ_α²), τ² ~ InvGamma(a, b)
     η_ui = b0 + ρ_i + α_u + Σ_k A_uk B_ik θ_k
-    P(level r) = Φ((c_{r+1} − η)/τ) − Φ((c_r − η)/τ)
+    P(level r) = Φ((c_{r+1} − η)/τ_u) − Φ((c_r − η)/τ_u)
+
+Users' noise scales τ_u are τ, or multiples of it whose logarithms are normal around 0 on a grid. Cutpoints are whole
+numbers, or uniform in order between the first and the last.
 
 Nothing here is used by the sampler. Tests hold the sampler against it.
 """
@@ -22,14 +26,18 @@ from doublefeature.config import Priors
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
 from doublefeature.model.state import (
     EFFECT_SD,
+    GRADE_SD,
     ITEM_SD,
     MASS,
     NOISE,
     RATE,
+    SCALE_SD,
+    SCALES,
     USER_SD,
     State,
     empty_state,
     members,
+    scales_of,
     state_from_parts,
 )
 
@@ -56,6 +64,12 @@ class Parameters:
     effect_sd: float
     item_sd: float
     user_sd: float
+    grade_sd: float
+    scale_sd: float
+    item_effect: FloatArray | None  # (items, K) where features are graded
+    user_scale: NDArray[np.uint8]  # (users,)
+    scales: FloatArray  # (scales,) what `user_scale` points into
+    cutpoints: FloatArray  # (levels + 1,)
 
     @property
     def n_features(self) -> int:
@@ -65,8 +79,14 @@ class Parameters:
     def scores(self, users: Codes, items: Codes, base: float) -> FloatArray:
         """Return η for pairs."""
         shared = self.user_members[users] & self.item_members[items]
-        scores: FloatArray = base + self.item_offset[items] + self.user_offset[users] + shared @ self.effect
+        effects = self.effect if self.item_effect is None else self.item_effect[items]
+        scores: FloatArray = base + self.item_offset[items] + self.user_offset[users] + (shared * effects).sum(axis=1)
         return scores
+
+    def noise_of(self, users: Codes) -> FloatArray:
+        """Return the noise scale of each user."""
+        noise: FloatArray = self.noise * self.scales[self.user_scale[users]]
+        return noise
 
 
 def base_of(priors: Priors, n_levels: int) -> float:
@@ -74,7 +94,9 @@ def base_of(priors: Priors, n_levels: int) -> float:
     return n_levels / 2 if priors.base is None else priors.base
 
 
-def draw_parameters(priors: Priors, n_users: int, n_items: int, rng: np.random.Generator) -> Parameters:
+def draw_parameters(
+    priors: Priors, n_users: int, n_items: int, rng: np.random.Generator, n_levels: int = 5
+) -> Parameters:
     """Draw all parameters from the prior."""
     learnt = priors.learn
     mass = rng.gamma(priors.mass_shape, priors.mass / priors.mass_shape) if "mass" in learnt else priors.mass
@@ -84,6 +106,9 @@ def draw_parameters(priors: Priors, n_users: int, n_items: int, rng: np.random.G
     effect_sd = _draw_sd(priors, "effect_sd", rng)
     item_sd = _draw_sd(priors, "item_offset_sd", rng)
     user_sd = _draw_sd(priors, "user_offset_sd", rng)
+    grade_sd = _draw_sd(priors, "grade_sd", rng)
+    scale_sd = _draw_sd(priors, "user_scale_sd", rng)
+    scales = scales_of(priors)
     noise = priors.noise_scale
     if noise is None:
         noise = float((priors.noise_rate / rng.gamma(priors.noise_shape)) ** 0.5)
@@ -96,9 +121,16 @@ def draw_parameters(priors: Priors, n_users: int, n_items: int, rng: np.random.G
         effect = rng.choice(np.array(priors.effect_values), n_features)
     else:
         effect = effect_sd * rng.standard_normal(n_features)
+    item_members = rng.random((n_items, n_features)) < rates
+    grades = None
+    if priors.graded:
+        grades = np.where(item_members, effect + grade_sd * rng.standard_normal((n_items, n_features)), 0.0)
+    user_scale = np.zeros(n_users, np.uint8)
+    if priors.user_scales:
+        user_scale[:] = rng.choice(scales.size, n_users, p=np.exp(scale_log_weights(scales, scale_sd)))
     return Parameters(
         user_members=user_members,
-        item_members=rng.random((n_items, n_features)) < rates,
+        item_members=item_members,
         effect=effect,
         item_rate=rates,
         item_offset=item_sd * rng.standard_normal(n_items) * priors.item_offsets,
@@ -109,7 +141,27 @@ def draw_parameters(priors: Priors, n_users: int, n_items: int, rng: np.random.G
         effect_sd=effect_sd,
         item_sd=item_sd,
         user_sd=user_sd,
+        grade_sd=grade_sd,
+        scale_sd=scale_sd,
+        item_effect=grades,
+        user_scale=user_scale,
+        scales=scales,
+        cutpoints=_draw_cutpoints(priors, n_levels, rng),
     )
+
+
+def scale_log_weights(scales: FloatArray, sd: float) -> FloatArray:
+    """Return the log prior probability of every multiple of τ: a normal on their logarithms, cut to the grid."""
+    weights = -0.5 * (np.log(scales) / sd) ** 2
+    normalised: FloatArray = weights - np.log(np.exp(weights).sum())
+    return normalised
+
+
+def _draw_cutpoints(priors: Priors, n_levels: int, rng: np.random.Generator) -> FloatArray:
+    cutpoints = level_cutpoints(n_levels)
+    if priors.free_cutpoints and n_levels > 3:
+        cutpoints[2:-2] = np.sort(rng.uniform(1.0, n_levels - 1.0, n_levels - 3))
+    return cutpoints
 
 
 def _draw_sd(priors: Priors, name: str, rng: np.random.Generator) -> float:
@@ -134,10 +186,12 @@ def draw_buffet(mass: float, n_users: int, rng: np.random.Generator) -> BoolMatr
     return matrix[:, rng.permutation(matrix.shape[1])]
 
 
-def draw_levels(scores: FloatArray, noise: float, n_levels: int, rng: np.random.Generator) -> Codes:
+def draw_levels(
+    scores: FloatArray, noise: float | FloatArray, cutpoints: FloatArray, rng: np.random.Generator
+) -> Codes:
     """Draw a level code for every score."""
     latent = scores + noise * rng.standard_normal(scores.shape)
-    codes: Codes = np.searchsorted(level_cutpoints(n_levels)[1:-1], latent, side="left")
+    codes: Codes = np.searchsorted(cutpoints[1:-1], latent, side="left")
     return codes
 
 
@@ -150,7 +204,7 @@ def log_joint(
     deviations are densities in the squares.
     """
     scores = parameters.scores(users, items, base_of(priors, n_levels))
-    table = level_probabilities(scores, parameters.noise, level_cutpoints(n_levels))
+    table = level_probabilities(scores, parameters.noise_of(users), parameters.cutpoints)
     likelihood = np.log(table[np.arange(levels.size), levels]).sum()
     return float(likelihood) + log_prior(parameters, priors)
 
@@ -170,6 +224,13 @@ def log_prior(parameters: Parameters, priors: Priors) -> float:
         total -= p.n_features * log(len(priors.effect_values))
     else:
         total += _normal_log_density(p.effect, p.effect_sd)
+    if p.item_effect is not None:
+        total += _normal_log_density((p.item_effect - p.effect)[p.item_members], p.grade_sd)
+    if priors.user_scales:
+        total += float(scale_log_weights(p.scales, p.scale_sd)[p.user_scale].sum())
+    if priors.free_cutpoints:
+        n_free = max(0, p.cutpoints.size - 4)
+        total += lgamma(n_free + 1) - n_free * log(max(p.cutpoints.size - 3, 1))
     if priors.item_offsets:
         total += _normal_log_density(p.item_offset, p.item_sd)
     if priors.user_offsets:
@@ -186,6 +247,8 @@ def log_prior(parameters: Parameters, priors: Priors) -> float:
         ("effect_sd", p.effect_sd),
         ("item_offset_sd", p.item_sd),
         ("user_offset_sd", p.user_sd),
+        ("grade_sd", p.grade_sd),
+        ("user_scale_sd", p.scale_sd),
     ):
         if name in priors.learn:
             scale = (priors.sd_shape - 1.0) * getattr(priors, name) ** 2
@@ -217,8 +280,8 @@ def _beta_log_density(value: float, inside: float, outside: float) -> float:
     return constant + (inside - 1.0) * log(value) + (outside - 1.0) * log1p(-value)
 
 
-def parameters_of(state: State) -> Parameters:
-    """Return a state's contents as plain matrices."""
+def parameters_of(state: State, scaled: bool = False) -> Parameters:
+    """Return a state's contents as plain matrices. `scaled`: users have noise scales of their own."""
     slots = np.flatnonzero(state.active)
     return Parameters(
         user_members=members(state.user_words, slots),
@@ -233,6 +296,12 @@ def parameters_of(state: State) -> Parameters:
         effect_sd=float(state.hyper[EFFECT_SD]),
         item_sd=float(state.hyper[ITEM_SD]),
         user_sd=float(state.hyper[USER_SD]),
+        grade_sd=float(state.hyper[GRADE_SD]),
+        scale_sd=float(state.hyper[SCALE_SD]),
+        item_effect=state.item_effect[:, slots].copy() if state.item_effect.shape[0] else None,
+        user_scale=state.user_scale.copy(),
+        scales=SCALES.copy() if scaled else np.ones(1),
+        cutpoints=state.cutpoints.copy(),
     )
 
 
@@ -240,7 +309,9 @@ def state_of(parameters: Parameters, priors: Priors, n_levels: int) -> State:
     """Return the state that holds these parameters."""
     p = parameters
     start = empty_state(priors, p.user_offset.size, p.item_offset.size, n_levels)
-    start.hyper[:] = (p.noise, p.mass, p.rate, p.effect_sd, p.item_sd, p.user_sd)
+    start.hyper[:] = (p.noise, p.mass, p.rate, p.effect_sd, p.item_sd, p.user_sd, p.grade_sd, p.scale_sd)
     start.item_offset[:] = p.item_offset
     start.user_offset[:] = p.user_offset
-    return state_from_parts(start, p.user_members, p.item_members, p.effect, p.item_rate)
+    start.user_scale[:] = p.user_scale
+    start.cutpoints[:] = p.cutpoints
+    return state_from_parts(start, p.user_members, p.item_members, p.effect, p.item_rate, p.item_effect)

@@ -20,8 +20,11 @@ FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 ByteArray = NDArray[np.uint8]
 
-NOISE, MASS, RATE, EFFECT_SD, ITEM_SD, USER_SD = range(6)
+NOISE, MASS, RATE, EFFECT_SD, ITEM_SD, USER_SD, GRADE_SD, SCALE_SD = range(8)
 """Places in `State.hyper`."""
+SCALES: FloatArray = np.exp(np.linspace(-0.8, 0.8, 9))
+"""Multiples of the noise scale τ that a user's noise may be, when users have scales of their own."""
+MIDDLE_SCALE = 4
 
 
 class State(NamedTuple):
@@ -37,7 +40,7 @@ class State(NamedTuple):
     user_offset: FloatArray  # (users,)       α
     user_scale: ByteArray  # (users,)       which of `Model.scales` multiplies the user's noise
     cutpoints: FloatArray  # (levels + 1,)  with infinite ends
-    hyper: FloatArray  # (6,)           noise scale τ, mass λ, rate p, σ_θ, σ_ρ, σ_α
+    hyper: FloatArray  # (8,)           noise scale τ, mass λ, rate p, σ_θ, σ_ρ, σ_α, σ_w, σ_v
 
 
 class Model(NamedTuple):
@@ -57,12 +60,17 @@ class Model(NamedTuple):
     learn_effect_sd: bool
     learn_item_sd: bool
     learn_user_sd: bool
+    learn_grade_sd: bool
+    learn_scale_sd: bool
     sd_shape: float
     effect_sd_rate: float
     item_sd_rate: float
     user_sd_rate: float
+    grade_sd_rate: float
+    scale_sd_rate: float
     item_offsets: bool
     user_offsets: bool
+    free_cutpoints: bool
     scales: FloatArray  # (scales,) factors a user's noise may have
     effect_values: FloatArray  # (0 or values,) the only effects allowed, when not empty
     item_offset_mean: FloatArray  # (items,)
@@ -88,17 +96,27 @@ def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int) -> Mo
         learn_effect_sd="effect_sd" in learnt,
         learn_item_sd="item_offset_sd" in learnt,
         learn_user_sd="user_offset_sd" in learnt,
+        learn_grade_sd="grade_sd" in learnt,
+        learn_scale_sd="user_scale_sd" in learnt,
         sd_shape=priors.sd_shape,
         effect_sd_rate=variance_scale * priors.effect_sd**2,
         item_sd_rate=variance_scale * priors.item_offset_sd**2,
         user_sd_rate=variance_scale * priors.user_offset_sd**2,
+        grade_sd_rate=variance_scale * priors.grade_sd**2,
+        scale_sd_rate=variance_scale * priors.user_scale_sd**2,
         item_offsets=priors.item_offsets,
         user_offsets=priors.user_offsets,
-        scales=np.ones(1),
+        free_cutpoints=priors.free_cutpoints,
+        scales=scales_of(priors),
         effect_values=np.array(priors.effect_values, dtype=np.float64),
         item_offset_mean=np.zeros(n_items),
         user_offset_mean=np.zeros(n_users),
     )
+
+
+def scales_of(priors: Priors) -> FloatArray:
+    """Return the multiples of τ that a user's noise may be: only 1 when users have no scales of their own."""
+    return SCALES.copy() if priors.user_scales else np.ones(1)
 
 
 def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> State:
@@ -113,17 +131,19 @@ def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> St
         priors.effect_sd,
         priors.item_offset_sd,
         priors.user_offset_sd,
+        priors.grade_sd,
+        priors.user_scale_sd,
     )
     return State(
         user_words=np.zeros((n_users, 1), np.uint64),
         item_words=np.zeros((n_items, 1), np.uint64),
         active=np.zeros(64, np.uint8),
         effect=np.zeros(64),
-        item_effect=np.zeros((0, 64)),
+        item_effect=np.zeros((n_items if priors.graded else 0, 64)),
         item_rate=np.zeros(64),
         item_offset=np.zeros(n_items),
         user_offset=np.zeros(n_users),
-        user_scale=np.zeros(n_users, np.uint8),
+        user_scale=np.full(n_users, MIDDLE_SCALE if priors.user_scales else 0, np.uint8),
         cutpoints=level_cutpoints(n_levels),
         hyper=np.array(hyper, dtype=np.float64),
     )
@@ -157,8 +177,12 @@ def state_from_parts(
     item_members: NDArray[np.bool_],
     effect: FloatArray,
     item_rate: FloatArray | None = None,
+    item_effect: FloatArray | None = None,
 ) -> State:
-    """Return `start` with these features, in slots 0, 1, …, in place of its own."""
+    """Return `start` with these features, in slots 0, 1, …, in place of its own.
+
+    `item_effect`, (items, features), makes them graded.
+    """
     n_features = effect.size
     n_words = max(1, -(-n_features // 64))
     padded = np.zeros(64 * n_words)
@@ -168,12 +192,15 @@ def state_from_parts(
         rates[:n_features] = item_rate
     active = np.zeros(64 * n_words, np.uint8)
     active[:n_features] = 1
+    grades = np.zeros((0 if item_effect is None else item_members.shape[0], 64 * n_words))
+    if item_effect is not None:
+        grades[:, :n_features] = np.where(item_members, item_effect, 0.0)
     return copy_state(start)._replace(
         user_words=words_of(user_members, n_words),
         item_words=words_of(item_members, n_words),
         active=active,
         effect=padded,
-        item_effect=np.zeros((0, 64 * n_words)),
+        item_effect=grades,
         item_rate=rates,
     )
 

@@ -63,6 +63,8 @@ class Features:
     effect: FloatArray  # (K,)
     n_users: int
     n_items: int
+    origin: IntArray | None = None
+    """Which feature of a draw each is: its number k, or ~k where it is that feature's complement."""
 
     @cached_property
     def user_sizes(self) -> IntArray:
@@ -86,13 +88,15 @@ class Features:
 
     def take(self, which: IntArray | BoolArray) -> Features:
         """Return some of the features, in the order asked for."""
-        return Features(self.user_bits[which], self.item_bits[which], self.effect[which], self.n_users, self.n_items)
+        parts = self.user_bits[which], self.item_bits[which], self.effect[which]
+        return Features(*parts, self.n_users, self.n_items, None if self.origin is None else self.origin[which])
 
     def complement(self, which: BoolArray) -> Features:
         """Return a copy in which members and non-members of some features change places and effects change sign."""
         everybody = to_bits(np.ones((self.n_users, 1), bool))
         turned = np.where(which[:, None], self.user_bits ^ everybody, self.user_bits)
-        return replace(self, user_bits=turned, effect=np.where(which, -self.effect, self.effect))
+        origin = None if self.origin is None else np.where(which, ~self.origin, self.origin)
+        return replace(self, user_bits=turned, effect=np.where(which, -self.effect, self.effect), origin=origin)
 
 
 def count_bits(bits: WordArray) -> IntArray:
@@ -123,7 +127,8 @@ def pack_members(user_members: BoolArray, item_members: BoolArray, effect: Float
 def pack(draw: Draw) -> Features:
     """Return the features of a draw, in its order."""
     slots = np.arange(draw.n_features)
-    return pack_members(members(draw.user_words, slots), members(draw.item_words, slots), draw.effect)
+    features = pack_members(members(draw.user_words, slots), members(draw.item_words, slots), draw.effect)
+    return replace(features, origin=slots)
 
 
 def canonical(features: Features) -> Features:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from doublefeature.levels import format_levels
+from doublefeature.model.state import GRADE_SD
 
 if TYPE_CHECKING:
     from doublefeature.posterior.store import ModelFolder
@@ -76,4 +77,10 @@ def _draw_lines(folder: ModelFolder) -> dict[str, str]:
         lines["features (K)"] = f"median {middle:g}, 90 % between {low:g} and {high:g}"
         low, middle, high = np.quantile(posterior.noise, [0.05, 0.5, 0.95])
         lines["noise scale"] = f"median {middle:.3g}, 90 % between {low:.3g} and {high:.3g}"
+    if posterior.graded:
+        spreads = [draw.hyper[GRADE_SD] for draw in posterior]
+        low, middle, high = np.quantile(spreads, [0.05, 0.5, 0.95])
+        lines["spread of items around a feature's effect"] = (
+            f"median {middle:.3g}, 90 % between {low:.3g} and {high:.3g}"
+        )
     return lines

@@ -19,19 +19,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import check_count, check_seed
+from doublefeature.config import LEARNABLE, check_count, check_seed
 from doublefeature.errors import RatingsError, SettingsError
 from doublefeature.model.ordinal import level_probabilities
 from doublefeature.model.state import NOISE
 from doublefeature.posterior.draws import Draw, Posterior
 from doublefeature.posterior.predict import draw_scores
 from doublefeature.posterior.prediction import level_values
+from doublefeature.posterior.strangers import user_noise
 from doublefeature.ratings import Ratings
 
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-HYPER_NAMES = ("noise_scale", "mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd")
+HYPER_NAMES = ("noise_scale", *LEARNABLE)
 """Names of the places in `Draw.hyper`."""
 LEAST_DRAWS = 8
 """Draws per chain below which nothing can be said: four in each half."""
@@ -229,11 +230,11 @@ def plain_ids(ids: Sequence[Hashable]) -> NDArray[Any]:
 
 def follow(posterior: Posterior, ratings: Ratings, n_probes: int, seed: int) -> tuple[list[Quantity], list[Quantity]]:
     """Judge the log-likelihood, K, the noise scale and the hyperparameters that vary; and the probes."""
-    hyper = per_draw(posterior, lambda draw: draw.hyper)
+    named = dict(zip(HYPER_NAMES, np.moveaxis(per_draw(posterior, lambda draw: draw.hyper), -1, 0), strict=False))
     series = {
         "log_likelihood": per_draw(posterior, lambda draw: draw.log_likelihood),
         "K": per_draw(posterior, lambda draw: draw.n_features),
-        **{name: hyper[..., place] for place, name in enumerate(HYPER_NAMES) if not place or np.ptp(hyper[..., place])},
+        **{name: values for name, values in named.items() if name == HYPER_NAMES[NOISE] or np.ptp(values)},
     }
     probes = draw_probes(ratings, n_probes, seed)
     means = probe_means(posterior, ratings, probes)
@@ -248,7 +249,7 @@ def probe_means(posterior: Posterior, ratings: Ratings, probes: Probes) -> Float
 
     def means(draw: Draw) -> FloatArray:
         scores = draw_scores(draw, posterior.base, probes.users, probes.items)
-        return level_probabilities(scores, float(draw.hyper[NOISE]), draw.cutpoints) @ values
+        return level_probabilities(scores, user_noise(draw, probes.users, posterior.scales), draw.cutpoints) @ values
 
     return per_draw(posterior, means)
 

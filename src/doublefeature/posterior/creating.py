@@ -55,6 +55,7 @@ def write_first_files(folder: Path, parts: ModelParts, disk: Disk) -> Contents:
         written = {name: write_arrays(disk, folder, table_file(name), part) for name, part in tables.items()}
         disk.sync_directory(folder)
     chains = parts["schedule"].chains
+    model = build_model(parts["priors"], 0, 0, ratings.n_levels)
     manifest = Manifest(
         library=__version__,
         preset=parts["preset"],
@@ -66,7 +67,8 @@ def write_first_files(folder: Path, parts: ModelParts, disk: Disk) -> Contents:
         users=ratings.n_users,
         items=ratings.n_items,
         ratings=ratings.n_ratings,
-        base=build_model(parts["priors"], 0, 0, ratings.n_levels).base,
+        base=model.base,
+        scales=tuple(model.scales.tolist()),
         fingerprint=ratings.fingerprint,
         item_columns=columns,
         tables=written,

@@ -13,10 +13,18 @@ from doublefeature.model.state import State, members, state_from_parts, words_of
 
 FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
+Codes = NDArray[np.int64]
+
+ONE_SCALE: FloatArray = np.ones(1)
+"""The factors of users' noise when all users have the same."""
+_NO_EFFECTS: FloatArray = np.zeros(0)
 
 
 class Draw(NamedTuple):
-    """One stored state, its features packed into slots 0, 1, …, K − 1."""
+    """One stored state, its features packed into slots 0, 1, …, K − 1.
+
+    Graded, an item's effect w in a feature is kept for its memberships only: item by item, features ascending.
+    """
 
     chain: int
     sweep: int
@@ -30,11 +38,21 @@ class Draw(NamedTuple):
     user_scale: NDArray[np.uint8]
     cutpoints: FloatArray
     hyper: FloatArray
+    item_effect: FloatArray = _NO_EFFECTS  # (item memberships,) w when graded, else (0,)
+    graded: bool = False  # tells the two apart where no item belongs to a feature
 
     @property
     def n_features(self) -> int:
         """K."""
         return int(self.effect.size)
+
+    def effects_of(self, rows: slice | Codes = slice(None)) -> FloatArray:
+        """Return what each feature adds to the scores of items, (rows, K): w, or θ when not graded; 0 outside."""
+        words = self.item_words[rows]
+        if self.graded:
+            return spread_effects(words, member_starts(self.item_words)[:-1][rows], self.item_effect, self.n_features)
+        effects: FloatArray = members(words, np.arange(self.n_features)) * self.effect
+        return effects
 
     def to_state(self) -> State:
         """Return the state to go on from."""
@@ -53,19 +71,39 @@ class Draw(NamedTuple):
             hyper=self.hyper,
         )
         inside = members(self.user_words, slots), members(self.item_words, slots)
-        return state_from_parts(start, *inside, self.effect, self.item_rate)
+        effects = self.effects_of() if self.graded else None
+        return state_from_parts(start, *inside, self.effect, self.item_rate, effects)
+
+
+def member_starts(words: WordArray) -> Codes:
+    """Return where each row's memberships begin when they are put end to end, and where the last ends: (rows + 1,)."""
+    starts = np.zeros(words.shape[0] + 1, np.int64)
+    np.cumsum(np.bitwise_count(words).sum(axis=1, dtype=np.int64), out=starts[1:])
+    return starts
+
+
+def spread_effects(words: WordArray, first: Codes, packed: FloatArray, n_features: int) -> FloatArray:
+    """Return (rows, K) effects, those of a row packed from its place `first` on; zero outside its features."""
+    inside = members(words, np.arange(n_features))
+    counts = inside.sum(axis=1)
+    before = np.cumsum(counts) - counts
+    spread = np.zeros(inside.shape)
+    spread[inside] = packed[np.repeat(first - before, counts) + np.arange(counts.sum())]
+    return spread
 
 
 def draw_of(state: State, chain: int, sweep: int, log_likelihood: float) -> Draw:
     """Return a draw that shares no memory with the state."""
     slots = np.flatnonzero(state.active)
     n_words = max(1, -(-slots.size // 64))
+    graded = state.item_effect.shape[0] > 0
+    item_members = members(state.item_words, slots)
     return Draw(
         chain=chain,
         sweep=sweep,
         log_likelihood=log_likelihood,
         user_words=words_of(members(state.user_words, slots), n_words),
-        item_words=words_of(members(state.item_words, slots), n_words),
+        item_words=words_of(item_members, n_words),
         effect=state.effect[slots].copy(),
         item_rate=state.item_rate[slots].copy(),
         item_offset=state.item_offset.copy(),
@@ -73,6 +111,8 @@ def draw_of(state: State, chain: int, sweep: int, log_likelihood: float) -> Draw
         user_scale=state.user_scale.copy(),
         cutpoints=state.cutpoints.copy(),
         hyper=state.hyper.copy(),
+        item_effect=state.item_effect[:, slots][item_members] if graded else np.zeros(0),
+        graded=graded,
     )
 
 
@@ -82,18 +122,22 @@ class Trace(NamedTuple):
     chain: int
     log_likelihood: FloatArray  # (sweeps,)
     n_features: NDArray[np.int64]  # (sweeps,)
-    hyper: FloatArray  # (sweeps, 6)  see `doublefeature.model.state.NOISE` and its neighbours
+    hyper: FloatArray  # (sweeps, 8)  see `doublefeature.model.state.NOISE` and its neighbours
     tally: NDArray[np.int64]  # (moves, 2)  tries and acceptances of the moves named in `move_names`
     move_names: tuple[str, ...]
 
 
 @dataclass
 class Posterior:
-    """The draws of all chains, in order of chain and sweep, and the base score b0 they share."""
+    """The draws of all chains, in order of chain and sweep, and the base score b0 they share.
+
+    `scales` are the factors of τ that `Draw.user_scale` points into.
+    """
 
     base: float
     draws: list[Draw] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
+    scales: FloatArray = field(default_factory=ONE_SCALE.copy)
 
     def __len__(self) -> int:
         return len(self.draws)
@@ -108,6 +152,11 @@ class Posterior:
         return [[draw for draw in self.draws if draw.chain == number] for number in numbers]
 
     @property
+    def graded(self) -> bool:
+        """Whether items have effects of their own in their features."""
+        return any(draw.graded for draw in self.draws)
+
+    @property
     def n_features(self) -> NDArray[np.int64]:
         """K of every draw."""
         return np.array([draw.n_features for draw in self.draws])
@@ -118,6 +167,8 @@ class Posterior:
         return np.array([draw.hyper[0] for draw in self.draws])
 
 
-def gather(base: float, chains: Sequence[Sequence[Draw]], traces: Sequence[Trace] = ()) -> Posterior:
+def gather(
+    base: float, chains: Sequence[Sequence[Draw]], traces: Sequence[Trace] = (), scales: FloatArray = ONE_SCALE
+) -> Posterior:
     """Return the draws of several chains as one posterior."""
-    return Posterior(base, [draw for chain in chains for draw in chain], list(traces))
+    return Posterior(base, [draw for chain in chains for draw in chain], list(traces), scales.copy())

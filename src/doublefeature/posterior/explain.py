@@ -13,16 +13,8 @@ from doublefeature.errors import SettingsError, show
 from doublefeature.levels import Level
 from doublefeature.model.state import members
 from doublefeature.posterior.draws import Draw, Posterior
-from doublefeature.posterior.predict import (
-    STRANGERS,
-    Codes,
-    FloatArray,
-    item_rows,
-    n_levels_of,
-    predict_levels,
-    spread,
-    user_rows,
-)
+from doublefeature.posterior.predict import Codes, FloatArray, n_levels_of, predict_levels
+from doublefeature.posterior.strangers import STRANGERS, item_rows, spread, user_rows
 
 BoolArray = NDArray[np.bool_]
 Aligner = Callable[[Draw], Codes | tuple[Codes, BoolArray]]
@@ -133,7 +125,7 @@ def explain(
     Features have no identity across draws. With an estimate and a way to align each draw with it, what user and item
     share in a draw is put down to the features of the estimate, and the rest to other features; without, to features
     as a whole. A draw's feature that matches by its complement is turned first: A → 1 − A, θ → −θ, ρ_i → ρ_i + θ for
-    its items, which leaves every score as it is.
+    its items (graded: w_i in place of θ), which leaves every score as it is.
     """
     n_levels = n_levels_of(posterior)
     if not 0.0 < mass < 1.0:
@@ -174,8 +166,9 @@ def _take_apart(draw: Draw, users: Codes, items: Codes, n_listed: int, align: Al
     """Return the terms of the scores in one draw, features put down to those of the estimate, the rest last."""
     slots = np.arange(draw.n_features)
     user_words, user_offset = user_rows(draw, users)
-    item_words, item_offset = item_rows(draw, items)
-    user_in, item_in, effect = members(user_words, slots), members(item_words, slots), draw.effect
+    rows = item_rows(draw, items)
+    user_in, item_in, item_offset = members(user_words, slots), members(rows.words, slots), rows.offset
+    effects = rows.effects(draw)
     target = np.full(draw.n_features, n_listed)
     if align is not None:
         found = align(draw)
@@ -183,11 +176,11 @@ def _take_apart(draw: Draw, users: Codes, items: Codes, n_listed: int, align: Al
         matched = index >= 0
         target[matched] = index[matched]
         turned = matched & complement
-        item_offset = item_offset + item_in @ np.where(turned, effect, 0.0)
-        user_in, effect = user_in ^ turned, np.where(turned, -effect, effect)
+        item_offset = item_offset + np.where(turned, effects, 0.0).sum(axis=1)
+        user_in, effects = user_in ^ turned, np.where(turned, -effects, effects)
     inside = user_in & item_in
     to_target = target[:, None] == np.arange(n_listed + 1)
-    return _Terms(item_offset, user_offset, inside @ to_target, (inside * effect) @ to_target)
+    return _Terms(item_offset, user_offset, inside @ to_target, (inside * effects) @ to_target)
 
 
 def _feature_parts(terms: _Terms, both: BoolArray, mass: float) -> tuple[FeaturePart, ...]:

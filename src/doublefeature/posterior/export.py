@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 
 from doublefeature._version import __version__
 from doublefeature.errors import EnvironmentProblem, InputError, MissingExtraError, show
+from doublefeature.model.ordinal import level_cutpoints
 from doublefeature.model.state import members
 from doublefeature.posterior.convergence import HYPER_NAMES, check_fits, draw_probes, per_draw, plain_ids, probe_means
 from doublefeature.posterior.draws import Draw, Posterior
+from doublefeature.posterior.item_effects import membership_effects
 from doublefeature.ratings import Ratings
 
 if TYPE_CHECKING:
@@ -63,9 +65,10 @@ def export_arviz(
 def export_csv(posterior: Posterior, ratings: Ratings, folder: str | Path) -> Path:
     """Write CSV tables into a new folder, and return it.
 
-    draws (chain, sweep, log_likelihood, K, hyperparameters), item_offsets, user_offsets (if users have offsets),
-    features (effect and rate), user_members and item_members. Text ids that a spreadsheet would run as a formula
-    begin with an apostrophe.
+    draws (chain, sweep, log_likelihood, K, hyperparameters, inner cutpoints if they are free), item_offsets,
+    user_offsets (if users have offsets), user_scales (if users have noise scales of their own), features (effect and
+    rate), user_members and item_members (graded: with the item's effect). Text ids that a spreadsheet would run as a
+    formula begin with an apostrophe.
     """
     ids = {role: _harmless(raw) for role, raw in _ids(ratings).items()}
     return _export_tables(posterior, ratings, folder, "csv", partial(_write_csv, ids))
@@ -91,10 +94,11 @@ def to_datatree(
 ) -> DataTree:
     """Return label-free quantities as an xarray tree; chains are cut to the shortest.
 
-    * `posterior`: K, the log-likelihood `lp`, hyperparameters, offsets, predictive means of random pairs;
+    * `posterior`: K, the log-likelihood `lp`, hyperparameters, offsets, inner cutpoints if they are free, users' noise
+      scales where they have their own, predictive means of random pairs;
     * `sample_stats`: `lp`, n_features and the sweep of every draw;
-    * `memberships`: number of features of every item and user; for at most 200 items the mean number of features
-      that two items share;
+    * `memberships`: number of features of every item and user, for graded features the sum of an item's effects; for
+      at most 200 items the mean number of features that two items share, graded also of the product of their effects;
     * `observed_data`: level codes with codes of users and items.
 
     Parameters
@@ -147,6 +151,12 @@ def _posterior_group(posterior: Posterior, ratings: Ratings, n_probes: int, seed
         "item_offset": ((*_PER_DRAW, "item"), per_draw(posterior, lambda draw: draw.item_offset)),
         "predictive_mean": ((*_PER_DRAW, "probe"), probe_means(posterior, ratings, probes)),
     }
+    if _has_free_cutpoints(posterior):
+        inner = per_draw(posterior, lambda draw: draw.cutpoints[1:-1])
+        found["cutpoints"] = ((*_PER_DRAW, "cutpoint"), inner)
+    if posterior.scales.size > 1:
+        scales = per_draw(posterior, lambda draw: posterior.scales[draw.user_scale])
+        found["user_scale"] = ((*_PER_DRAW, "user"), scales)
     if _has_user_offsets(posterior):
         found["user_offset"] = ((*_PER_DRAW, "user"), per_draw(posterior, lambda draw: draw.user_offset))
     pairs: Group = {
@@ -172,17 +182,28 @@ def _memberships(posterior: Posterior) -> Group:
         "item_features": ((*_PER_DRAW, "item"), per_draw(posterior, lambda draw: counts(draw.item_words))),
         "user_features": ((*_PER_DRAW, "user"), per_draw(posterior, lambda draw: counts(draw.user_words))),
     }
+    if posterior.graded:
+        sums = per_draw(posterior, lambda draw: draw.effects_of().sum(axis=1))
+        found["item_effects"] = ((*_PER_DRAW, "item"), sums)
     if posterior.draws[0].item_offset.size <= MOST_ITEMS_PAIRED:
-        shortest = min(map(len, posterior.chains))
-        shared = np.array([sum(map(_shared_features, chain[:shortest])) for chain in posterior.chains]) / shortest
-        found["shared_features"] = (("chain", "item", "other_item"), shared)
+        found["shared_features"] = _paired(posterior, _item_members)
+        if posterior.graded:
+            found["shared_effects"] = _paired(posterior, Draw.effects_of)
     return found
 
 
-def _shared_features(draw: Draw) -> NDArray[np.float64]:
-    """Return how many features each pair of items shares."""
-    inside = members(draw.item_words, np.arange(draw.n_features)).astype(np.float64)
-    return inside @ inside.T
+def _item_members(draw: Draw) -> NDArray[np.float64]:
+    return members(draw.item_words, np.arange(draw.n_features)).astype(np.float64)
+
+
+def _paired(posterior: Posterior, loads: Callable[[Draw], NDArray[np.float64]]) -> tuple[tuple[str, ...], NDArray[Any]]:
+    """Return Σ_k x_ik x_jk of every two items, (chains, items, items), a mean over draws, of what features load."""
+    shortest = min(map(len, posterior.chains))
+    totals = []
+    for chain in posterior.chains:
+        each = (loads(draw) for draw in chain[:shortest])
+        totals.append(sum(load @ load.T for load in each) / shortest)
+    return ("chain", "item", "other_item"), np.array(totals)
 
 
 def _observed(ratings: Ratings) -> tuple[Group, Group]:
@@ -204,10 +225,16 @@ def _has_user_offsets(posterior: Posterior) -> bool:
     return any(draw.user_offset.any() for draw in posterior)
 
 
-def _draw_row(draw: Draw) -> Columns:
+def _has_free_cutpoints(posterior: Posterior) -> bool:
+    return any(not np.array_equal(draw.cutpoints, level_cutpoints(draw.cutpoints.size - 1)) for draw in posterior)
+
+
+def _draw_row(cutpoints: bool, draw: Draw) -> Columns:
     values = {"log_likelihood": draw.log_likelihood, "K": draw.n_features}
     hyper = dict(zip(HYPER_NAMES, draw.hyper.tolist(), strict=True))
-    return _with_place(draw, {name: np.array([value]) for name, value in {**values, **hyper}.items()})
+    inner = draw.cutpoints[1:-1].tolist() if cutpoints else []
+    borders = {f"cutpoint_{place}": value for place, value in enumerate(inner, 1)}
+    return _with_place(draw, {name: np.array([value]) for name, value in {**values, **hyper, **borders}.items()})
 
 
 def _offsets(role: str, draw: Draw) -> Columns:
@@ -224,7 +251,14 @@ def _features(draw: Draw) -> Columns:
 def _members(role: str, draw: Draw) -> Columns:
     words = draw.user_words if role == "user" else draw.item_words
     features, codes = np.nonzero(members(words, np.arange(draw.n_features)).T)
-    return _with_place(draw, {"feature": features, role: codes})
+    columns: Columns = {"feature": features, role: codes}
+    if role == "item" and draw.graded:
+        columns["effect"] = membership_effects(draw, codes, features)
+    return _with_place(draw, columns)
+
+
+def _scales(scales: NDArray[np.float64], draw: Draw) -> Columns:
+    return _with_place(draw, {"user": np.arange(draw.user_scale.size), "value": scales[draw.user_scale]})
 
 
 def _with_place(draw: Draw, columns: Columns) -> Columns:
@@ -232,14 +266,16 @@ def _with_place(draw: Draw, columns: Columns) -> Columns:
     return {"chain": np.full(rows, draw.chain), "sweep": np.full(rows, draw.sweep), **columns}
 
 
-_TABLES: dict[str, Callable[[Draw], Columns]] = {
-    "draws": _draw_row,
-    "item_offsets": partial(_offsets, "item"),
-    "user_offsets": partial(_offsets, "user"),
-    "features": _features,
-    "user_members": partial(_members, "user"),
-    "item_members": partial(_members, "item"),
-}
+def _tables(posterior: Posterior) -> dict[str, Callable[[Draw], Columns]]:
+    tables: dict[str, Callable[[Draw], Columns]] = {}
+    tables["draws"] = partial(_draw_row, _has_free_cutpoints(posterior))
+    tables["item_offsets"] = partial(_offsets, "item")
+    if _has_user_offsets(posterior):
+        tables["user_offsets"] = partial(_offsets, "user")
+    if posterior.scales.size > 1:
+        tables["user_scales"] = partial(_scales, posterior.scales)
+    members_of = {f"{role}_members": partial(_members, role) for role in ("user", "item")}
+    return {**tables, "features": _features, **members_of}
 
 
 def _export_tables(
@@ -252,9 +288,8 @@ def _export_tables(
     check_fits(posterior, ratings)
     with _new_target(folder) as (target, part):
         part.mkdir()
-        for name, table in _TABLES.items():
-            if name != "user_offsets" or _has_user_offsets(posterior):
-                write(part / f"{name}.{ending}", map(table, posterior))
+        for name, table in _tables(posterior).items():
+            write(part / f"{name}.{ending}", map(table, posterior))
     return target
 
 

@@ -30,6 +30,7 @@ from doublefeature.posterior.alignment import (
 )
 from doublefeature.posterior.assignment import assign
 from doublefeature.posterior.draws import Draw, Posterior
+from doublefeature.posterior.item_effects import ItemEffects, Matched, item_effects
 from doublefeature.ratings import Ratings
 
 FloatArray = NDArray[np.float64]
@@ -89,9 +90,11 @@ class FeatureSummary:
     """The same over the draws in which the feature recurs; zero if there are none."""
     item_probability_matched: FloatArray
     leading_items: IntArray
-    """The items by probability, then by number of raters."""
+    """The items by probability, graded by size of their effect, then by number of raters."""
     n_ratings: int | None
     """Ratings given by its users to its items."""
+    leading_effects: ItemEffects | None = None
+    """Graded: what each of the leading items adds where it belongs, mean and 80 % interval."""
 
     def to_dict(self, users: Sequence[Hashable], items: Sequence[Hashable]) -> dict[str, Any]:
         """Return plain values, ready for JSON, with the raw ids of the given tables in place of codes."""
@@ -105,9 +108,16 @@ class FeatureSummary:
             "n_users": int(self.users.size),
             "n_items": int(self.items.size),
             "n_ratings": self.n_ratings,
-            "items": _labelled(items, self.leading_items, self.item_probability, self.item_probability_matched),
+            "items": self._items_to_dict(items),
             "users": _labelled(users, self.users, self.user_probability, self.user_probability_matched),
         }
+
+    def _items_to_dict(self, items: Sequence[Hashable]) -> list[dict[str, Any]]:
+        rows = _labelled(items, self.leading_items, self.item_probability, self.item_probability_matched)
+        if self.leading_effects is not None:
+            for row, mean, lower, upper in zip(rows, *map(np.ndarray.tolist, self.leading_effects), strict=True):
+                row.update(effect=mean, effect_80=[lower, upper])
+        return rows
 
 
 def _labelled(
@@ -268,7 +278,7 @@ class _Aligned:
 
     def __init__(self, draws: Iterable[Features], estimate: Features, metric: Metric) -> None:
         self.partners, self.recurring = Tally(estimate), Tally(estimate)
-        effects, close = [], []
+        effects, close, numbers, signs = [], [], [], []
         for draw in draws:
             matching = match(draw, estimate, metric)
             self.partners.add(draw, matching)
@@ -279,14 +289,29 @@ class _Aligned:
             effects[-1][to] = np.where(matching.swapped, -draw.effect, draw.effect)[found]
             close.append(np.zeros(estimate.effect.size, bool))
             close[-1][to] = matching.relative[found] < CLOSE
+            origin = np.arange(draw.effect.size) if draw.origin is None else draw.origin
+            numbers.append(np.full(estimate.effect.size, -1))
+            numbers[-1][to] = np.maximum(origin, ~origin)[found]
+            signs.append(np.ones(estimate.effect.size))
+            signs[-1][to] = np.where((origin < 0) == matching.swapped, 1.0, -1.0)[found]
         self.effects = np.array(effects)  # (draws, K), not a number where there is no partner
         self.close = np.array(close)  # (draws, K)
+        self.numbers = np.array(numbers)  # (draws, K), partners' numbers in their draws, −1 for none
+        self.signs = np.array(signs)  # (draws, K)
+
+    def speaking(self, feature: int, close_only: bool = True) -> BoolArray:
+        """Return the draws in which a feature recurs, or if there are none, those with a partner."""
+        close = self.close[:, feature]
+        return close if close_only and close.any() else self.numbers[:, feature] >= 0
 
     def effects_of(self, feature: int, close_only: bool = True) -> FloatArray:
-        """Return a feature's effects in the draws in which it recurs, or if there are none, in all its partners."""
-        effects, close = self.effects[:, feature], self.close[:, feature]
-        chosen = close if close_only and close.any() else ~np.isnan(effects)
-        return np.asarray(effects[chosen])
+        """Return a feature's effects in the draws that speak of it."""
+        return np.asarray(self.effects[self.speaking(feature, close_only), feature])
+
+    def matched(self) -> Matched:
+        """Return which features of the draws speak of each feature."""
+        chosen = np.array([self.speaking(feature) for feature in range(self.close.shape[1])])
+        return Matched(np.where(chosen.T, self.numbers, -1), self.signs)
 
     def mean_effect(self, otherwise: FloatArray, close_only: bool = True) -> FloatArray:
         """Return the mean effect of every feature."""
@@ -318,16 +343,41 @@ def _packed(draw: Draw, metric: Metric) -> Features:
     return in_order(canonical(features) if metric.complement else features)
 
 
-def summarise(posterior: Posterior, allocation: Allocation, ratings: Ratings | None = None) -> list[FeatureSummary]:
+def summarise(
+    posterior: Posterior, allocation: Allocation, ratings: Ratings | None = None, *, by_item: bool = True
+) -> list[FeatureSummary]:
     """Return every feature of an estimate with its effect, members and stability over all draws.
 
-    Without the ratings, leading items are ordered by probability alone and the number of ratings is unknown.
+    Without the ratings, the number of ratings is unknown and plays no part in the order of leading items. Without
+    `by_item`, effects of single items are left out.
     """
     metric = metric_for(posterior)
     columns = _columns(allocation)
     aligned = _Aligned((_packed(draw, metric) for draw in _draws(posterior)), columns, metric)
     chains = np.array([draw.chain for draw in posterior])
-    return [_summary(feature, allocation, aligned, chains, ratings) for feature in range(allocation.n_features)]
+    found = [_summary(feature, allocation, aligned, chains, ratings) for feature in range(allocation.n_features)]
+    return _with_item_effects(found, posterior, aligned) if by_item and posterior.graded else found
+
+
+def _with_item_effects(
+    summaries: list[FeatureSummary], posterior: Posterior, aligned: _Aligned
+) -> list[FeatureSummary]:
+    """Return the features with their items' effects, the largest first.
+
+    An item that belongs in none of the draws that speak of the feature has the feature's own effect.
+    """
+    sizes = [feature.items.size for feature in summaries]
+    items = np.concatenate([np.zeros(0, np.int64), *(feature.leading_items for feature in summaries)])
+    found = item_effects(posterior.draws, aligned.matched(), items, np.repeat(np.arange(len(sizes)), sizes))
+    parts = np.split(np.stack(found), np.cumsum(sizes)[:-1], axis=1) if sizes else []
+    return [_led_by_effects(feature, part) for feature, part in zip(summaries, parts, strict=True)]
+
+
+def _led_by_effects(feature: FeatureSummary, effects: FloatArray) -> FeatureSummary:
+    whole = np.array([feature.effect, *feature.effect_80])[:, None]
+    known = np.where(np.isnan(effects), whole, effects)
+    order = np.argsort(-np.abs(known[0]), kind="stable")
+    return replace(feature, leading_items=feature.leading_items[order], leading_effects=ItemEffects(*known[:, order]))
 
 
 def _summary(

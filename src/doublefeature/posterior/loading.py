@@ -87,8 +87,11 @@ def _load(path: Path, text: bytes) -> Contents:
     with _checking(path, MANIFEST):
         manifest = read_manifest(text)
         levels = manifest.levels
-        if manifest.base != build_model(manifest.priors, 0, 0, len(levels)).base:
+        model = build_model(manifest.priors, 0, 0, len(levels))
+        if manifest.base != model.base:
             raise StoreError("the base score is not that of the priors and levels")
+        if list(manifest.scales) != model.scales.tolist():
+            raise StoreError("the noise scales of users are not those of the priors")
     states = _read_states(path, manifest)
     with _checking(path, "users"):
         users = decode_ids(_read(path, manifest.tables["users"]), manifest.users)
@@ -158,10 +161,11 @@ def _join(traces: list[Trace]) -> Trace:
     )
 
 
-def gather_chains(base: float, chains: list[LoadedChain]) -> Posterior:
+def gather_chains(manifest: Manifest, chains: list[LoadedChain]) -> Posterior:
     """Return the draws and traces of all chains as one posterior."""
     draws = [draw for chain in chains for draw in chain.draws]
-    return Posterior(base, draws, [chain.trace for chain in chains if chain.trace is not None])
+    traces = [chain.trace for chain in chains if chain.trace is not None]
+    return Posterior(manifest.base, draws, traces, np.array(manifest.scales))
 
 
 def _read(path: Path, entry: StoredFile) -> Arrays:

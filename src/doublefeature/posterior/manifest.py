@@ -19,7 +19,8 @@ from doublefeature.levels import MAX_LEVELS, Level, Levels, number
 from doublefeature.posterior.arrays import strict_json
 
 FORMAT = "doublefeature model"
-VERSION = 1
+VERSION = 2
+"""Version 1 knew neither graded features nor noise scales of users; its folders are read as models without them."""
 MANIFEST_LIMIT = 4 * 2**20
 """Most bytes of a manifest: some 20,000 segments."""
 TABLES = ("users", "items", "ratings", "heldout", "item-table")
@@ -76,6 +77,8 @@ class Manifest:
     items: int
     ratings: int
     base: float
+    scales: tuple[float, ...]
+    """Factors of the noise scale that users may have."""
     fingerprint: str
     item_columns: tuple[str, ...]
     tables: dict[str, StoredFile]
@@ -118,6 +121,7 @@ def write_manifest(manifest: Manifest) -> bytes:
         "levels": list(manifest.levels),
         "sizes": {"users": manifest.users, "items": manifest.items, "ratings": manifest.ratings},
         "base": manifest.base,
+        "scales": list(manifest.scales),
         "fingerprint": manifest.fingerprint,
         "item_columns": list(manifest.item_columns),
         "tables": {name: vars(entry) for name, entry in manifest.tables.items()},
@@ -144,13 +148,19 @@ def read_manifest(data: bytes) -> Manifest:
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise StoreError("this is not the manifest of a doublefeature model")
     version = plain.get("version")
-    if type(version) is not int or version != VERSION:
+    if type(version) is not int or not 1 <= version <= VERSION:
         newer = type(version) is int and version > VERSION
         remedy = "Upgrade doublefeature to read it" if newer else "Fit the model again"
-        raise StoreError(f"format version {show(version)} is not one this doublefeature reads ({VERSION}). {remedy}")
+        raise StoreError(
+            f"format version {show(version)} is not one this doublefeature reads (1 to {VERSION}). {remedy}"
+        )
     checksum = plain.pop("checksum", None)
     if checksum != manifest_checksum(plain):
         raise StoreError("the manifest does not match its checksum")
+    if version == 1:
+        if "scales" in plain:
+            raise StoreError("key 'scales' of manifest is not known")
+        plain["scales"] = [1.0]
     return _Reader().manifest(plain)
 
 
@@ -159,8 +169,8 @@ class _Reader:
 
     def manifest(self, plain: dict[str, Any]) -> Manifest:
         kinds = {"format": str, "version": int, "library": str, "preset": str, "priors": dict, "schedule": dict}
-        kinds |= {"moves": dict, "seed": int, "levels": list, "sizes": dict, "base": float, "fingerprint": str}
-        kinds |= {"item_columns": list, "tables": dict, "move_names": list, "chains": list}
+        kinds |= {"moves": dict, "seed": int, "levels": list, "sizes": dict, "base": float, "scales": list}
+        kinds |= {"fingerprint": str, "item_columns": list, "tables": dict, "move_names": list, "chains": list}
         _take(plain, "manifest", kinds)
         sizes = _take(plain["sizes"], "sizes", {"users": int, "items": int, "ratings": int})
         schedule = _settings(Schedule, plain["schedule"])
@@ -175,6 +185,7 @@ class _Reader:
             levels=_levels(plain["levels"]),
             **sizes,
             base=plain["base"],
+            scales=_factors(plain["scales"]),
             fingerprint=plain["fingerprint"],
             item_columns=columns,
             tables=self.tables(plain["tables"]),
@@ -265,6 +276,13 @@ def _levels(labels: list[Level]) -> Levels:
     if not (texts or numbers) or not 2 <= len(labels) <= MAX_LEVELS or len(set(labels)) < len(labels):
         raise StoreError(f"levels {show(labels)} are not 2 to {MAX_LEVELS} different numbers or texts")
     return Levels(labels)
+
+
+def _factors(values: list[object]) -> tuple[float, ...]:
+    found = tuple(value for value in values if type(value) is float and value > 0.0)
+    if not 1 <= len(found) == len(values) <= 256:
+        raise StoreError(f"scales {show(values)} are not 1 to 256 positive numbers")
+    return found
 
 
 def _names(values: list[object], where: str) -> tuple[str, ...]:

@@ -1,14 +1,6 @@
-r"""Scores and level probabilities of (user, item) pairs, averaged over draws and chains.
+"""Scores and level probabilities of (user, item) pairs, averaged over draws and chains.
 
-A code of 0 or more is a known user or item. The code −1 is a *stranger*, someone or something without ratings,
-whose memberships and offset come from the prior given the draw:
-
-    user:  P(member of feature k) = m_k / (m + 1) with m_k members among m users,   α ~ N(0, σ_α²)
-    item:  P(member of feature k) = p_k,                                             ρ ~ N(0, σ_ρ²)
-
-Offsets that are zero throughout a draw are not in the model, and strangers have none either. Features that a new
-user would have alone, λ/(m + 1) of them in the prior mean, are left out. Code −1 − s is the s-th of the strangers
-that belong to a draw; they are the same in every call, so an answer never depends on what else was asked.
+Codes of users and items, strangers among them, are those of `doublefeature.posterior.strangers`.
 """
 
 from __future__ import annotations
@@ -20,29 +12,26 @@ from numpy.typing import NDArray
 
 from doublefeature._jit import leaf
 from doublefeature.errors import NotFittedError
-from doublefeature.model.state import ITEM_SD, NOISE, USER_SD, words_of
-from doublefeature.posterior.draws import Draw, Posterior
+from doublefeature.posterior.draws import ONE_SCALE, Draw, Posterior
+from doublefeature.posterior.strangers import BYTES, STRANGERS, bytes_of, item_rows, spread, user_noise, user_rows
 
 FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 Codes = NDArray[np.int64]
 
-STRANGERS = 32
-"""Strangers that stand for the prior in each draw."""
-
-_GROUPS = 2  # groups of strangers, independent of each other: two unknown items are two items
-_SEED = 20_250_101
 _BLOCK = 65_536
 _SQRT_HALF = math.sqrt(0.5)
-_BYTES = ((np.arange(256)[:, None] >> np.arange(8)) & 1).astype(np.float64)  # (256, 8) the bits of every byte
 
 
 def draw_scores(draw: Draw, base: float, users: Codes, items: Codes) -> FloatArray:
-    """Return the score η = b0 + ρ_i + α_u + Σ_k A_uk B_ik θ_k of every pair in one draw."""
+    """Return the score η = b0 + ρ_i + α_u + Σ_k A_uk B_ik θ_k (graded: w_ik for θ_k) of every pair in one draw."""
     user_words, user_offset = user_rows(draw, users)
-    item_words, item_offset = item_rows(draw, items)
-    scores: FloatArray = base + item_offset + user_offset
-    shared = _bytes_of(user_words & item_words)
+    rows = item_rows(draw, items)
+    scores: FloatArray = base + rows.offset + user_offset
+    if draw.graded:
+        add_shared_effects(user_words, rows.words, rows.first, rows.packed, scores)
+        return scores
+    shared = bytes_of(user_words & rows.words)
     for place, sums in enumerate(_byte_sums(draw.effect)):
         scores += sums.take(shared[:, place])
     return scores
@@ -69,10 +58,11 @@ def score_table(posterior: Posterior, users: Codes, items: Codes) -> FloatArray:
     return np.stack([draw_scores(draw, posterior.base, users, items) for draw in posterior])
 
 
-def levels_in_draw(draw: Draw, base: float, users: Codes, items: Codes) -> FloatArray:
+def levels_in_draw(draw: Draw, base: float, users: Codes, items: Codes, scales: FloatArray = ONE_SCALE) -> FloatArray:
     """Return the probability of every level for every pair in one draw."""
     out = np.zeros((users.size, draw.cutpoints.size - 1))
-    add_level_probabilities(draw_scores(draw, base, users, items), float(draw.hyper[NOISE]), draw.cutpoints, 1, out)
+    scores = draw_scores(draw, base, users, items)
+    add_level_probabilities(scores, user_noise(draw, users, scales), draw.cutpoints, 1, out)
     return out
 
 
@@ -83,43 +73,35 @@ def n_levels_of(posterior: Posterior) -> int:
     return int(posterior.draws[0].cutpoints.size - 1)
 
 
-def spread(codes: Codes, copies: int, group: int = 0) -> Codes:
-    """Repeat every code, the stranger −1 as so many different strangers of a group."""
-    repeated = np.repeat(codes, copies)
-    others = -1 - np.tile(np.arange(copies), codes.size) - group * STRANGERS
-    return np.where(repeated < 0, others, repeated)
-
-
-def user_rows(draw: Draw, users: Codes) -> tuple[WordArray, FloatArray]:
-    """Return memberships and offsets of users, strangers included."""
-    if not (users < 0).any():
-        return draw.user_words[users], draw.user_offset[users]
-    n_users = draw.user_offset.size
-    rates = member_counts(draw.user_words, draw.n_features) / (n_users + 1.0)
-    sd = float(draw.hyper[USER_SD]) if draw.user_offset.any() else 0.0
-    return _with_strangers((draw.user_words, draw.user_offset), users, _strangers(draw, 0, rates, sd))
-
-
-def item_rows(draw: Draw, items: Codes) -> tuple[WordArray, FloatArray]:
-    """Return memberships and offsets of items, strangers included."""
-    if not (items < 0).any():
-        return draw.item_words[items], draw.item_offset[items]
-    sd = float(draw.hyper[ITEM_SD]) if draw.item_offset.any() else 0.0
-    return _with_strangers((draw.item_words, draw.item_offset), items, _strangers(draw, 1, draw.item_rate, sd))
-
-
-def member_counts(words: WordArray, n_features: int) -> FloatArray:
-    """Return how many rows belong to each feature."""
-    columns = _bytes_of(words).T[: -(-n_features // 8)]
-    counts = [np.bincount(column, minlength=256) @ _BYTES for column in columns]
-    return np.concatenate(counts)[:n_features] if counts else np.zeros(0)
+def add_level_probabilities(
+    scores: FloatArray, noise: FloatArray | float, cutpoints: FloatArray, copies: int, out: FloatArray
+) -> None:
+    """Add the level probabilities of score j to row j // copies of a (pairs, levels) table."""
+    add_levels(scores, np.ascontiguousarray(np.broadcast_to(noise, scores.shape)), cutpoints, copies, out)
 
 
 @leaf
-def add_level_probabilities(
-    scores: FloatArray, scale: float, cutpoints: FloatArray, copies: int, out: FloatArray
+def add_shared_effects(
+    user_words: WordArray, item_words: WordArray, first: Codes, packed: FloatArray, scores: FloatArray
 ) -> None:
-    """Add the level probabilities of score j to row j // copies of a (pairs, levels) table.
+    """Add to score j the effects of the item's memberships, packed from `first[j]` on, that the user shares."""
+    for j in range(scores.size):
+        place = first[j]
+        total = 0.0
+        for word in range(item_words.shape[1]):
+            own, left = user_words[j, word], item_words[j, word]
+            while left != np.uint64(0):
+                rest = left & (left - np.uint64(1))
+                effect = packed[place]
+                total += effect if own & (left ^ rest) else 0.0
+                place += 1
+                left = rest
+        scores[j] += total
+
+
+@leaf
+def add_levels(scores: FloatArray, noise: FloatArray, cutpoints: FloatArray, copies: int, out: FloatArray) -> None:
+    """Add the level probabilities of score j, with its own noise scale, to row j // copies of the table.
 
     Every border between levels is known by its smaller tail, and differences are taken on the side where both
     tails are small, so that improbable levels keep their digits.
@@ -129,7 +111,7 @@ def add_level_probabilities(
         low_tail = 0.0
         low_is_right = False
         for level in range(out.shape[1]):
-            border = (cutpoints[level + 1] - scores[j]) / scale
+            border = (cutpoints[level + 1] - scores[j]) / noise[j]
             high_tail = 0.5 * math.erfc(abs(border) * _SQRT_HALF)
             high_is_right = border > 0.0
             if low_is_right:
@@ -146,7 +128,7 @@ def _average_levels(posterior: Posterior, users: Codes, items: Codes, copies: in
     out = np.zeros((users.size // copies, n_levels_of(posterior)))
     for draw in posterior:
         scores = draw_scores(draw, posterior.base, users, items)
-        add_level_probabilities(scores, float(draw.hyper[NOISE]), draw.cutpoints, copies, out)
+        add_level_probabilities(scores, user_noise(draw, users, posterior.scales), draw.cutpoints, copies, out)
     out /= len(posterior) * copies
     return out
 
@@ -155,41 +137,4 @@ def _byte_sums(effect: FloatArray) -> FloatArray:
     """Return, for every eight features, the sum of effects for each of the 256 ways to share some of them."""
     padded = np.zeros(8 * -(-effect.size // 8))
     padded[: effect.size] = effect
-    return padded.reshape(-1, 8) @ _BYTES.T
-
-
-def _bytes_of(words: WordArray) -> NDArray[np.uint8]:
-    """Return rows of words as rows of bytes, the byte of features 0 to 7 first."""
-    little = np.ascontiguousarray(words.astype("<u8", copy=False))
-    return little.view(np.uint8).reshape(words.shape[0], 8 * words.shape[1])
-
-
-def _strangers(draw: Draw, side: int, rates: FloatArray, sd: float) -> tuple[WordArray, FloatArray]:
-    """Draw strangers' memberships and offsets from the prior.
-
-    Within a group each feature's uniforms fall one into each of `STRANGERS` equal parts of (0, 1), and offsets come
-    in pairs of opposite sign: each stranger is a draw from the prior, and their average has less noise.
-    """
-    rng = np.random.default_rng([_SEED, side, draw.chain, draw.sweep])
-    parts = np.tile(np.arange(STRANGERS)[:, None], (1, rates.size))
-    members, offsets = [], []
-    for _ in range(_GROUPS):
-        uniforms = (rng.permuted(parts, axis=0) + rng.random(parts.shape)) / STRANGERS
-        members.append(uniforms < rates)
-        half = sd * rng.standard_normal(STRANGERS // 2)
-        offsets += [half, -half]
-    return words_of(np.concatenate(members), draw.user_words.shape[1]), np.concatenate(offsets)
-
-
-def _with_strangers(
-    known: tuple[WordArray, FloatArray], codes: Codes, strangers: tuple[WordArray, FloatArray]
-) -> tuple[WordArray, FloatArray]:
-    strange = codes < 0
-    words = np.empty((codes.size, known[0].shape[1]), np.uint64)
-    offset = np.empty(codes.size)
-    for rows, source, places in (
-        (~strange, known, codes[~strange]),
-        (strange, strangers, -1 - codes[strange]),
-    ):
-        words[rows], offset[rows] = source[0][places], source[1][places]
-    return words, offset
+    return padded.reshape(-1, 8) @ BYTES.T

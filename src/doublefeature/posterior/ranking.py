@@ -15,16 +15,15 @@ from doublefeature.errors import SettingsError, show
 from doublefeature.model.state import NOISE, members
 from doublefeature.posterior.draws import Draw, Posterior
 from doublefeature.posterior.predict import (
-    STRANGERS,
     Codes,
     FloatArray,
     add_level_probabilities,
     levels_in_draw,
     n_levels_of,
     predict_levels,
-    spread,
 )
 from doublefeature.posterior.prediction import Positions, at_least, level_quantile, level_sd, shortest_interval
+from doublefeature.posterior.strangers import STRANGERS, spread
 
 RankBy = Literal["mean", "lower", "at_least", "thompson"]
 TopBy = Literal["rating", "offset"]
@@ -150,8 +149,8 @@ def prefer(posterior: Posterior, user: int, item_a: int, item_b: int, values: Fl
     second = spread(np.array([item_b]), copies, group=1 if item_a < 0 else 0)
     above = below = difference = 0.0
     for draw in posterior:
-        one = levels_in_draw(draw, posterior.base, users, first)
-        two = levels_in_draw(draw, posterior.base, users, second)
+        one = levels_in_draw(draw, posterior.base, users, first, posterior.scales)
+        two = levels_in_draw(draw, posterior.base, users, second, posterior.scales)
         above += _chance_above(one, two)
         below += _chance_above(two, one)
         difference += float(((one - two) @ values).mean())
@@ -173,7 +172,7 @@ def top(posterior: Posterior, n: int, values: FloatArray, by: TopBy = "rating") 
     check_count("n", n, least=1)
     n_levels_of(posterior)
     if by == "rating":
-        table = np.stack([_mean_ratings(draw, posterior.base, values) for draw in posterior])
+        table = np.stack([_mean_ratings(draw, posterior, values) for draw in posterior])
         direction = 1.0 if values[-1] >= values[0] else -1.0
     elif by == "offset":
         table = np.stack([draw.item_offset for draw in posterior])
@@ -197,7 +196,7 @@ def _levels_in_one_draw(posterior: Posterior, user: int, items: Codes, seed: int
     rng = np.random.default_rng(check_seed(seed))
     draw = posterior.draws[int(rng.integers(len(posterior)))]
     who = user if user >= 0 else -1 - int(rng.integers(STRANGERS))
-    return levels_in_draw(draw, posterior.base, np.full(items.size, who), items)
+    return levels_in_draw(draw, posterior.base, np.full(items.size, who), items, posterior.scales)
 
 
 def _chance_above(one: FloatArray, two: FloatArray) -> float:
@@ -205,27 +204,34 @@ def _chance_above(one: FloatArray, two: FloatArray) -> float:
     return float((one * lower).sum(axis=1).mean())
 
 
-def _mean_ratings(draw: Draw, base: float, values: FloatArray) -> FloatArray:
-    """Return every item's mean rating over all users in one draw, a block of items at a time."""
-    slots = np.arange(draw.n_features)
-    by_user = members(draw.user_words, slots).astype(np.float64).T
-    start, step, heights = _rating_by_score(draw, values)
-    out = np.empty(draw.item_offset.size)
-    rows = max(1, _BLOCK // draw.user_offset.size)
-    for first in range(0, out.size, rows):
-        part = slice(first, first + rows)
-        scores = (members(draw.item_words[part], slots) * draw.effect) @ by_user
-        scores += base + draw.item_offset[part, None] + draw.user_offset
-        fill_row_means(scores, start, step, heights, out[part])
+def _mean_ratings(draw: Draw, posterior: Posterior, values: FloatArray) -> FloatArray:
+    """Return every item's mean rating over all users in one draw, users with the same noise scale at a time."""
+    out = np.zeros(draw.item_offset.size)
+    for code in np.unique(draw.user_scale).tolist():
+        users = np.flatnonzero(draw.user_scale == code)
+        curve = _rating_by_score(draw, float(draw.hyper[NOISE] * posterior.scales[code]), values)
+        out += users.size / draw.user_scale.size * _mean_ratings_of(users, draw, posterior.base, curve)
     return out
 
 
-def _rating_by_score(draw: Draw, values: FloatArray) -> tuple[float, float, FloatArray]:
-    """Return the mean rating as a function of the score, tabulated from `start` in steps of τ / 256.
+def _mean_ratings_of(users: Codes, draw: Draw, base: float, curve: tuple[float, float, FloatArray]) -> FloatArray:
+    """Return every item's mean rating over users whose mean rating is this curve of the score."""
+    by_user = members(draw.user_words[users], np.arange(draw.n_features)).astype(np.float64).T
+    out = np.empty(draw.item_offset.size)
+    rows = max(1, _BLOCK // users.size)
+    for first in range(0, out.size, rows):
+        part = slice(first, first + rows)
+        scores = draw.effects_of(part) @ by_user
+        scores += base + draw.item_offset[part, None] + draw.user_offset[users]
+        fill_row_means(scores, *curve, out[part])
+    return out
+
+
+def _rating_by_score(draw: Draw, noise: float, values: FloatArray) -> tuple[float, float, FloatArray]:
+    """Return the mean rating as a function of the score, tabulated from `start` in steps of 1/256 of the noise scale.
 
     Read off linearly it is wrong by less than 5e-7 of the values' range; beyond the ends it is constant.
     """
-    noise = float(draw.hyper[NOISE])
     start, end = draw.cutpoints[1] - _TAIL * noise, draw.cutpoints[-2] + _TAIL * noise
     scores = np.linspace(start, end, 1 + int(np.ceil(256.0 * (end - start) / noise)))
     proba = np.zeros((scores.size, values.size))

@@ -2,7 +2,9 @@
 
 A segment is a run of sweeps of one chain: a trace row for each, and the draws among them. The number of features
 differs between draws, so what belongs to features is stored end to end; the trace says how many features each draw
-has, as well as its hyperparameters and log likelihood.
+has, as well as its hyperparameters and log likelihood. Effects of single items are there when features are graded.
+
+Folders of format version 1 have two hyperparameters less; these are held fixed by the priors such folders can have.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ from numpy.typing import NDArray
 
 from doublefeature.config import LEARNABLE, Priors, Schedule
 from doublefeature.errors import StoreError
-from doublefeature.model.state import RATE, State, build_model, empty_state, words_of
+from doublefeature.model.state import RATE, State, build_model, empty_state, members, words_of
 from doublefeature.posterior.arrays import Arrays, check_layout
-from doublefeature.posterior.draws import Draw, Trace
+from doublefeature.posterior.draws import Draw, Trace, member_starts, spread_effects
 
 FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 
-_HYPER = 6
+_HYPER_BEFORE = 6  # hyperparameters in format version 1
 _MOST_FEATURES = 2**31
 _STACKED = ("item_offset", "user_offset", "user_scale", "cutpoints")
 _JOINED = ("user_words", "item_words", "effect", "item_rate")
@@ -35,6 +37,7 @@ class Sizes(NamedTuple):
     items: int
     levels: int
     scales: int  # noise factors a user may have
+    graded: bool  # whether items have effects of their own
     effect_values: tuple[float, ...]  # the only effects allowed, when not empty
     hyper: FloatArray  # hyperparameters that are held fixed, NaN where they are sampled
 
@@ -44,7 +47,7 @@ def sizes_of(priors: Priors, n_users: int, n_items: int, n_levels: int) -> Sizes
     scales = build_model(priors, 0, 0, n_levels).scales.size
     sampled = [priors.noise_scale is None, *(name in priors.learn for name in LEARNABLE)]
     hyper = np.where(sampled, np.nan, empty_state(priors, 0, 0, n_levels).hyper)
-    return Sizes(n_users, n_items, n_levels, scales, priors.effect_values, hyper)
+    return Sizes(n_users, n_items, n_levels, scales, priors.graded, priors.effect_values, hyper)
 
 
 class Place(NamedTuple):
@@ -87,6 +90,8 @@ def encode_segment(trace: Trace, draws: Sequence[Draw], place: Place) -> Arrays:
             arrays[name] = np.concatenate([np.zeros(0, kind), *(part.ravel() for part in parts)])
         elif draws:
             arrays[name] = np.stack(parts)
+    if any(draw.graded for draw in draws):
+        arrays["item_effect"] = np.concatenate([draw.item_effect for draw in draws])
     return arrays
 
 
@@ -111,10 +116,12 @@ def decode_segment(arrays: Arrays, sizes: Sizes, place: Place, move_names: tuple
         "effect": ("F64", (total,)),
         "item_rate": ("F64", (total,)),
         **(stacked if kept.size else {}),
+        **({"item_effect": ("F64", (None,))} if sizes.graded and kept.size else {}),
     }
     check_layout({name: array for name, array in arrays.items() if name not in _TRACE}, layout)
     if not np.array_equal(arrays["sweep"], kept):
         raise StoreError("the draws are not those the schedule keeps")
+    _check_memberships(arrays)
     if kept.size:
         _check_values(arrays, sizes)
     return trace, _decode_draws(arrays, sizes, trace, kept, rows)
@@ -128,7 +135,7 @@ def _decode_trace(arrays: Arrays, sizes: Sizes, place: Place, move_names: tuple[
     layout = {
         "trace.log_likelihood": ("F64", (n_rows,)),
         "trace.n_features": ("I64", (n_rows,)),
-        "trace.hyper": ("F64", (n_rows, _HYPER)),
+        "trace.hyper": ("F64", (n_rows, None)),
         "tally": ("I64", (len(move_names), 2)),
     }
     check_layout({name: array for name, array in arrays.items() if name in _TRACE}, layout)
@@ -139,6 +146,7 @@ def _decode_trace(arrays: Arrays, sizes: Sizes, place: Place, move_names: tuple[
         raise StoreError("a number of features is out of range")
     if (tally < 0).any() or (tally[:, 1] > tally[:, 0]).any():
         raise StoreError("more moves were accepted than tried")
+    hyper = _whole_hyper(hyper, sizes)
     _check_hyper(hyper, sizes)
     return Trace(place.chain, log_likelihood, n_features, hyper, tally, move_names)
 
@@ -147,7 +155,8 @@ def _decode_draws(
     arrays: Arrays, sizes: Sizes, trace: Trace, kept: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> list[Draw]:
     draws = []
-    feature, word = 0, 0
+    feature, word, membership = 0, 0, 0
+    nothing = np.zeros(0)
     for place, (sweep, row) in enumerate(zip(kept.tolist(), rows.tolist(), strict=True)):
         count = int(trace.n_features[row])
         width = max(1, -(-count // 64))
@@ -155,6 +164,7 @@ def _decode_draws(
         items = arrays["item_words"][word * sizes.items : (word + width) * sizes.items].reshape(-1, width)
         _check_members(users, items, _full_words(count, width))
         own = slice(feature, feature + count)
+        belong = slice(membership, membership + int(np.bitwise_count(items).sum(dtype=np.int64)))
         draws.append(
             Draw(
                 chain=trace.chain,
@@ -165,16 +175,24 @@ def _decode_draws(
                 effect=arrays["effect"][own],
                 item_rate=arrays["item_rate"][own],
                 hyper=trace.hyper[row],
+                item_effect=arrays["item_effect"][belong] if sizes.graded else nothing,
+                graded=sizes.graded,
                 **{name: arrays[name][place] for name in _STACKED},
             )
         )
-        feature, word = feature + count, word + width
+        feature, word, membership = feature + count, word + width, belong.stop
     return draws
 
 
 def encode_state(state: State) -> Arrays:
-    """Return a state as arrays."""
-    return dict(zip(State._fields, state, strict=True))
+    """Return a state as arrays; effects of single items as in a draw, for memberships only."""
+    arrays: Arrays = dict(zip(State._fields, state, strict=True))
+    if not state.item_effect.shape[0]:
+        return arrays
+    inside = members(state.item_words, np.arange(state.active.size))
+    if state.item_effect[~inside].any():
+        raise StoreError("an item has an effect in a feature it does not belong to: not stored")
+    return {**arrays, "item_effect": state.item_effect[inside]}
 
 
 def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
@@ -186,15 +204,16 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
         "item_words": ("U64", (sizes.items, width)),
         "active": ("U8", (slots,)),
         "effect": ("F64", (slots,)),
-        "item_effect": ("F64", (0, slots)),
+        "item_effect": ("F64", (None,) if sizes.graded else (0, slots)),
         "item_rate": ("F64", (slots,)),
         "item_offset": ("F64", (sizes.items,)),
         "user_offset": ("F64", (sizes.users,)),
         "user_scale": ("U8", (sizes.users,)),
         "cutpoints": ("F64", (sizes.levels + 1,)),
-        "hyper": ("F64", (_HYPER,)),
+        "hyper": ("F64", (None,)),
     }
     check_layout(arrays, layout)
+    arrays = {**arrays, "hyper": _whole_hyper(arrays["hyper"][np.newaxis], sizes)[0]}
     state = State(**arrays)
     active = state.active.astype(bool)
     if width == 0 or (state.active > 1).any() or active.sum() != trace.n_features[-1]:
@@ -205,7 +224,11 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
     _check_values({**arrays, "effect": state.effect[active]}, sizes)
     if not np.isfinite(state.effect).all():
         raise StoreError("effect holds a number that is not finite")
-    return state
+    if not sizes.graded:
+        return state
+    _check_memberships(arrays)
+    first = member_starts(state.item_words)[:-1]
+    return state._replace(item_effect=spread_effects(state.item_words, first, arrays["item_effect"], slots))
 
 
 def _full_words(count: int, width: int) -> WordArray:
@@ -222,9 +245,27 @@ def _check_members(users: WordArray, items: WordArray, existing: WordArray) -> N
         raise StoreError("items belong to a feature that does not exist")
 
 
+def _check_memberships(arrays: Arrays) -> None:
+    """Raise unless effects of single items, where there are any, are as many as memberships of items."""
+    if "item_effect" not in arrays or arrays["item_effect"].ndim > 1:
+        return
+    if arrays["item_effect"].size != np.bitwise_count(arrays["item_words"]).sum(dtype=np.int64):
+        raise StoreError("items have more or fewer effects than memberships")
+
+
+def _whole_hyper(hyper: FloatArray, sizes: Sizes) -> FloatArray:
+    """Return rows of hyperparameters with those that format version 1 did not have put in."""
+    if hyper.shape[1] == sizes.hyper.size:
+        return hyper
+    added = sizes.hyper[_HYPER_BEFORE:]
+    if hyper.shape[1] != _HYPER_BEFORE or np.isnan(added).any():
+        raise StoreError(f"there are {hyper.shape[1]} hyperparameters, which do not fit the model")
+    return np.hstack([hyper, np.tile(added, (hyper.shape[0], 1))])
+
+
 def _check_values(arrays: Arrays, sizes: Sizes) -> None:
-    for name in ("effect", "item_rate", "item_offset", "user_offset"):
-        if not np.isfinite(arrays[name]).all():
+    for name in ("effect", "item_effect", "item_rate", "item_offset", "user_offset"):
+        if name in arrays and not np.isfinite(arrays[name]).all():
             raise StoreError(f"{name} holds a number that is not finite")
     if (arrays["item_rate"] < 0).any() or (arrays["item_rate"] > 1).any():
         raise StoreError("an item rate is not a probability")

@@ -2,23 +2,26 @@ r"""Items that the same users like, and users who like the same items, whatever 
 
 Over users the scores of items i and j vary together by
 
-    cov_ij = Σ_k Σ_l θ_k θ_l B_ik B_jl C_kl,    C_kl = cov over users of (A_uk, A_ul),
+    cov_ij = Σ_k Σ_l w_ik w_jl C_kl,    C_kl = cov over users of (A_uk, A_ul),
 
-the covariance of their features' parts; the user offset, which moves all items alike, is left out. For users the two
-sides change places. Neither a matrix of items × items nor one of users × users is built.
+the covariance of their features' parts, with w_ik the effect of feature k on item i: θ_k B_ik, or the item's own when
+features are graded. The user offset, which moves all items alike, is left out. Users u and v vary together over items
+by Σ_k Σ_l A_uk A_vl D_kl with D_kl = cov over items of (w_ik, w_il). Neither a matrix of items × items nor one of
+users × users is built.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from doublefeature.config import check_count
 from doublefeature.errors import SettingsError, show
 from doublefeature.model.state import members
-from doublefeature.posterior.draws import Posterior
+from doublefeature.posterior.draws import Draw, Posterior
 from doublefeature.posterior.predict import Codes, FloatArray, WordArray, n_levels_of
 
 SimilarBy = Literal["correlation", "covariance"]
@@ -45,44 +48,61 @@ class Neighbours:
         return int(self.codes.size)
 
 
+class _Side(NamedTuple):
+    """One draw seen from items or from users: what each is loaded with, and how the loads go together."""
+
+    loads: Callable[[slice | Codes], FloatArray]  # rows → (rows, K)
+    matrix: FloatArray  # (K, K)
+
+
 def similar_items(posterior: Posterior, item: int, n: int = 10, *, by: SimilarBy = "correlation") -> Neighbours:
     """Return the n items whose scores vary over users most like this item's.
 
     Where an item's score does not vary, the correlation counts as 0.
     """
     n_levels_of(posterior)
-    sides = [(draw.item_words, draw.user_words, draw.effect) for draw in posterior]
-    return _nearest(sides, _known(item, sides[0][0].shape[0], "item"), n, by)
+    size = posterior.draws[0].item_offset.size
+    code = _known(item, size, "item")
+    sides = [_Side(draw.effects_of, member_covariance(draw.user_words, draw.n_features)) for draw in posterior]
+    return _nearest(sides, code, size, n, by)
 
 
 def similar_users(posterior: Posterior, user: int, n: int = 10, *, by: SimilarBy = "correlation") -> Neighbours:
     """Return the n users whose scores vary over items most like this user's, item offsets left out."""
     n_levels_of(posterior)
-    sides = [(draw.user_words, draw.item_words, draw.effect) for draw in posterior]
-    return _nearest(sides, _known(user, sides[0][0].shape[0], "user"), n, by)
+    size = posterior.draws[0].user_offset.size
+    code = _known(user, size, "user")
+    return _nearest([_user_side(draw) for draw in posterior], code, size, n, by)
 
 
-def _nearest(sides: list[tuple[WordArray, WordArray, FloatArray]], code: int, n: int, by: SimilarBy) -> Neighbours:
+def _user_side(draw: Draw) -> _Side:
+    if draw.graded:
+        matrix = effect_covariance(draw)
+    else:
+        matrix = member_covariance(draw.item_words, draw.n_features) * np.outer(draw.effect, draw.effect)
+
+    def loads(rows: slice | Codes) -> FloatArray:
+        return members(draw.user_words[rows], np.arange(draw.n_features)).astype(np.float64)
+
+    return _Side(loads, matrix)
+
+
+def _nearest(sides: list[_Side], code: int, size: int, n: int, by: SimilarBy) -> Neighbours:
     """Average over draws for everybody, pick the nearest, and go through the draws again for their intervals."""
     check_count("n", n, least=1)
     if by not in ("correlation", "covariance"):
         raise SettingsError(f"by must be 'correlation' or 'covariance', got {show(by)}.")
-    matrices = [member_covariance(across, effect.size) for _, across, effect in sides]
-    total = np.zeros((2, sides[0][0].shape[0]))
-    for (words, _, effect), matrix in zip(sides, matrices, strict=True):
-        for first in range(0, words.shape[0], _BLOCK):
+    own = [side.loads(np.array([code]))[0] for side in sides]
+    total = np.zeros((2, size))
+    for side, load in zip(sides, own, strict=True):
+        for first in range(0, size, _BLOCK):
             part = slice(first, first + _BLOCK)
-            total[:, part] += _relate(words[part], words[[code]], effect, matrix)
+            total[:, part] += _relate(side.loads(part), load, side.matrix)
     correlation, covariance = total / len(sides)
     keys = (covariance, correlation) if by == "correlation" else (correlation, covariance)
     order = np.lexsort([-key for key in keys])
     codes = order[order != code][:n]
-    table = np.stack(
-        [
-            _relate(words[codes], words[[code]], effect, matrix)
-            for (words, _, effect), matrix in zip(sides, matrices, strict=True)
-        ]
-    )
+    table = np.stack([_relate(side.loads(codes), load, side.matrix) for side, load in zip(sides, own, strict=True)])
     tail = (1.0 - INTERVAL_MASS) / 2.0
     lower, upper = np.quantile(table, [tail, 1.0 - tail], axis=0)
     return Neighbours(codes, correlation[codes], lower[0], upper[0], covariance[codes], lower[1], upper[1], by)
@@ -100,10 +120,20 @@ def member_covariance(words: WordArray, n_features: int) -> FloatArray:
     return covariance
 
 
-def _relate(words: WordArray, own: WordArray, effect: FloatArray, matrix: FloatArray) -> FloatArray:
+def effect_covariance(draw: Draw) -> FloatArray:
+    """Return the (K, K) covariance over items of what features k and l add to an item's scores."""
+    n_items = draw.item_offset.size
+    blocks = [slice(first, first + _BLOCK) for first in range(0, n_items, _BLOCK)]
+    mean = sum(draw.effects_of(part).sum(axis=0) for part in blocks) / n_items
+    covariance = np.zeros((draw.n_features, draw.n_features))
+    for part in blocks:
+        gaps = draw.effects_of(part) - mean
+        covariance += gaps.T @ gaps / n_items
+    return covariance
+
+
+def _relate(loads: FloatArray, load: FloatArray, matrix: FloatArray) -> FloatArray:
     """Return correlation and covariance of each row's score with that of one row, shape (2, rows)."""
-    slots = np.arange(effect.size)
-    loads, load = members(words, slots) * effect, (members(own, slots) * effect)[0]
     covariance = loads @ (matrix @ load)
     variances = _variances(loads, matrix) * _variances(load[None, :], matrix)
     apart = variances > 0.0

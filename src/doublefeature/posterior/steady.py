@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +33,9 @@ def steady_features(posterior: Posterior) -> Allocation:
     chains = posterior.chains
     candidates = [estimate(posterior, starts=8, sweeten=2, growths=4, most_draws=80)]
     if len(chains) > 1:
-        parts = [Posterior(posterior.base, draws) for draws in chains]
+        parts = [replace(posterior, draws=draws) for draws in chains]
         candidates += [estimate(part, starts=2, sweeten=1, growths=2, most_draws=25) for part in parts]
-    judged = [(allocation, summarise(posterior, allocation)) for allocation in candidates]
+    judged = [(allocation, summarise(posterior, allocation, by_item=False)) for allocation in candidates]
     allocation, summaries = max(judged, key=lambda pair: sum(map(_weight, pair[1])))
     return _only(allocation, np.array([feature.recurrence > 0.0 for feature in summaries], bool))
 

@@ -180,7 +180,7 @@ class ModelFolder:
 
     def posterior(self) -> Posterior:
         """Return the draws and traces written so far."""
-        return gather_chains(self._manifest.base, self._loaded())
+        return gather_chains(self._manifest, self._loaded())
 
     @property
     def resume_points(self) -> list[ResumePoint | None]:

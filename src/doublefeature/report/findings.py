@@ -55,8 +55,9 @@ def blocks_section(material: Material) -> Html:
         "The features at a glance",
         paragraph(
             "A feature is a set of users, a set of items, and an effect: when one of these users rates one of these "
-            "items, the rating tends to be higher (or lower) by that much. Users and items may belong to several "
-            "features, or to none."
+            "items, the rating tends to be higher (or lower) by that much",
+            ", more for some of the items than for others" if material.graded else None,
+            ". Users and items may belong to several features, or to none.",
         ),
         figure(
             join(
@@ -93,7 +94,11 @@ def features_section(material: Material) -> Html:
         paragraph(
             "Largest first (users × items × effect). “Found in 93 % of draws” means: in 93 of 100 plausible models "
             "there is a feature with much the same users and items and an effect of the same sign. The percentage "
-            "beside an item is the share of draws that count it in."
+            "beside an item is the share of draws that count it in.",
+            " The items for which a feature means most come first, each with what it adds to the rating in levels and "
+            "the 80 % interval of that."
+            if material.graded
+            else None,
         ),
         tag("div", *(_card(material, k, one, colour) for colour, (k, one) in enumerate(told[:_CARDS])), class_="cards"),
         _smaller(material, told[_CARDS:_MOST_ROWS]),
@@ -115,16 +120,17 @@ def _card(material: Material, k: int, feature: FeatureSummary, colour: int) -> H
     who = f"{counted(feature.users.size, 'user')} {'rates' if feature.users.size == 1 else 'rate'}"
     what = f"{'this' if feature.items.size == 1 else 'these'} {counted(feature.items.size, 'item')}"
     items = [
-        tag("li", material.item_name(code), " ", tag("span", percent(float(share)), class_="soft"))
-        for code, share in ((code, feature.item_probability[code]) for code in feature.leading_items[:_LEADING])
+        tag("li", material.item_name(code), " ", tag("span", _item_words(feature, place), class_="soft"))
+        for place, code in enumerate(feature.leading_items[:_LEADING].tolist())
     ]
     more = feature.items.size - len(items)
+    about = "about" if feature.leading_effects is None else "on average about"
     return tag(
         "article",
         tag("h3", tag("span", class_=f"key s{colour}") if colour < _IN_PICTURE else None, _name(k).capitalize()),
         tag("p", _sureness(feature), class_=f"badge {_sureness(feature)}"),
         paragraph(
-            tag("strong", f"{who} {what} about {decimal(abs(feature.effect), 1)} levels {direction}"),
+            tag("strong", f"{who} {what} {about} {decimal(abs(feature.effect), 1)} levels {direction}"),
             " than other features and offsets would suggest "
             f"({percent(material.effect_mass)} interval {signed(low)} to {signed(high)}).",
         ),
@@ -134,6 +140,15 @@ def _card(material: Material, k: int, feature: FeatureSummary, colour: int) -> H
         class_="card",
         id=f"feature-{k}",
     )
+
+
+def _item_words(feature: FeatureSummary, place: int) -> str:
+    """Say how surely a leading item belongs, and what it adds if that differs from item to item."""
+    share = percent(float(feature.item_probability[feature.leading_items[place]]))
+    if feature.leading_effects is None:
+        return share
+    mean, lower, upper = (signed(float(part[place])) for part in feature.leading_effects)
+    return f"{mean} ({lower} to {upper}), {share}"
 
 
 def _seen(feature: FeatureSummary) -> str:
@@ -202,6 +217,9 @@ def _effects_figure(material: Material) -> Html:
         f"{percent(material.effect_mass)} interval over the draws in which the feature is found. Right of the zero "
         "line its users rate its items higher, left of it lower; lines that cross zero say little. A feature found in "
         "few draws may have a short line without being sure.",
+        " Single items of a feature differ from its mean, some may lie on the other side of zero."
+        if material.graded
+        else None,
         title="Effects compared",
     )
 

@@ -65,6 +65,11 @@ class Material:
         """Number of features found in most draws."""
         return sum(feature.recurrence >= STABLE for feature in self.features)
 
+    @property
+    def graded(self) -> bool:
+        """Whether items have effects of their own in their features."""
+        return self.model.posterior_.graded
+
     def item_name(self, code: int) -> Html:
         """Return an item's title, or its id if it has none."""
         item = self.model.ratings_.items[code]

@@ -158,12 +158,12 @@ def simulate(design: Design, seed: int) -> tuple[Ratings, Parameters]:
     """Draw parameters from the prior, with τ fixed by the design, and a rating for every pair."""
     rng = np.random.default_rng(seed)
     priors = design.priors()
-    parameters = draw_parameters(priors, design.users, design.items, rng)
+    parameters = draw_parameters(priors, design.users, design.items, rng, design.levels)
     parameters.noise = design.tau
     users = np.repeat(np.arange(design.users), design.items)
     items = np.tile(np.arange(design.items), design.users)
     scores = parameters.scores(users, items, base_of(priors, design.levels))
-    levels = draw_levels(scores, design.tau, design.levels, rng)
+    levels = draw_levels(scores, design.tau, level_cutpoints(design.levels), rng)
     ratings = Ratings.from_codes(
         users.astype(np.uint32),
         items.astype(np.uint32),
@@ -263,7 +263,7 @@ def best_chain(trial: Trial) -> Posterior:
     def height(draws: Sequence[Draw]) -> float:
         return float(np.mean([d.log_likelihood + log_prior(parameters_of(d.to_state()), priors) for d in draws]))
 
-    return gather(trial.posterior.base, [max(trial.posterior.chains, key=height)])
+    return gather(trial.posterior.base, [max(trial.posterior.chains, key=height)], scales=trial.posterior.scales)
 
 
 def from_truth(trial: Trial, seed: int) -> Posterior:
@@ -273,7 +273,7 @@ def from_truth(trial: Trial, seed: int) -> Posterior:
     start = Start(state_of(trial.truth, priors, trial.design.levels))
     stream = (seed, FROM_TRUTH)
     draws = list(run_chain(trial.train, priors, schedule, Moves(settle=0), stream=stream, start=start))
-    return gather(trial.posterior.base, [draws])
+    return gather(trial.posterior.base, [draws], scales=trial.posterior.scales)
 
 
 def _columns(found: Allocation) -> Columns:

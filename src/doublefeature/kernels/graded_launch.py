@@ -1,0 +1,151 @@
+r"""Launch states of graded features: a mode of the feature's weight, its users summed over.
+
+A user belongs with probability γ_u = σ(logit π + D_u), where D_u is what the user's log likelihood gains. Slope and
+curvature of Σ_u log(1 − π + π exp D_u) in the effect of an item are
+
+    Σ γ l′    and    Σ γ l″ + γ (1 − γ) l′²,
+
+so a few steps of Newton's method per item, with π and the set of items following, climb to a mode. The normal at
+the mode is what whole graded features are proposed from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from doublefeature._jit import inlined, kernel, leaf, threaded
+from doublefeature.kernels.launch import Mask, find_start, typical_rate, user_gains
+from doublefeature.kernels.likelihood import Likelihood, curve_of, log_at, slopes_at
+from doublefeature.kernels.scene import PARTS, Scene, Side, part_start
+from doublefeature.model.state import EFFECT_SD, GRADE_SD
+
+FloatArray = NDArray[np.float64]
+
+_ROUNDS = 8
+_LONGEST_STEP = 1.0
+_SLOPE, _CURVATURE, _GAIN = range(3)
+
+
+class GradedLaunch(NamedTuple):
+    """A rough graded feature, item by item. `found` is False when the start led nowhere."""
+
+    items: Mask
+    mean: FloatArray  # (items,) most likely effect
+    sd: FloatArray  # (items,) spread around it
+    log_odds: FloatArray  # (items,) of belonging
+    n_users: float  # expected number of users
+    found: bool
+
+
+@inlined
+def soft_plus(x: float) -> float:
+    """Return log(1 + exp(x))."""
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+@leaf
+def _soft_sums_rows(
+    users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, part: int
+) -> None:
+    """Add up slopes, curvatures and gains of every item, in user order."""
+    items, shift, log_odds, sums = told
+    for user in range(part_start(users, part), part_start(users, part + 1)):
+        for j in range(users.ptr[user], users.ptr[user + 1]):
+            item = np.uint64(users.other[j])
+            curve = curve_of(like, user_scale[user], users.levels[j])
+            moved = scores[j] + shift[item]
+            change = log_at(like, curve, moved) - log_at(like, curve, scores[j])
+            outside = log_odds[user] - change if items[item] != 0 else log_odds[user]
+            inside = outside + change
+            gamma = 1.0 / (1.0 + math.exp(-inside))
+            first, second = slopes_at(like, curve, moved)
+            sums[part, item, _SLOPE] += gamma * first
+            sums[part, item, _CURVATURE] += gamma * (second + (1.0 - gamma) * first * first)
+            sums[part, item, _GAIN] += soft_plus(inside) - soft_plus(outside)
+
+
+@threaded
+def _soft_sums_threads(users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple) -> None:
+    for part in prange(PARTS):
+        _soft_sums_rows(users, user_scale, like, scores, told, part)
+
+
+@kernel
+def soft_sums(scene: Scene, items: Mask, shift: FloatArray, log_odds: FloatArray) -> FloatArray:
+    """Return slope, curvature and gain of every item, given users' log odds of belonging to the feature as it is."""
+    sums = np.zeros((PARTS, items.size, 3))
+    told = (items, shift, log_odds, sums)
+    scale = scene.state.user_scale
+    if scene.threads > 1:
+        _soft_sums_threads(scene.users, scale, scene.like, scene.scores, told)
+    else:
+        for part in range(PARTS):
+            _soft_sums_rows(scene.users, scale, scene.like, scene.scores, told, part)
+    for part in range(1, PARTS):
+        for item in range(items.size):
+            for column in range(3):
+                sums[0, item, column] += sums[part, item, column]
+    return sums[0]
+
+
+@leaf
+def _climb(sums: FloatArray, prior: tuple[float, float, float], launch: GradedLaunch) -> float:
+    """Take a step for every item and choose the items anew; return the mean effect of those chosen."""
+    centre, sd, log_odds = prior
+    weight = 1.0 / (sd * sd)
+    total = 0.0
+    count = 0
+    for item in range(launch.items.size):
+        z = (launch.mean[item] - centre) / sd
+        launch.log_odds[item] = log_odds + sums[item, _GAIN] + math.log(launch.sd[item] / sd) - 0.5 * z * z
+        precision = weight + max(-sums[item, _CURVATURE], 0.0)
+        step = (sums[item, _SLOPE] - (launch.mean[item] - centre) * weight) / precision
+        launch.mean[item] += min(max(step, -_LONGEST_STEP), _LONGEST_STEP)
+        launch.sd[item] = 1.0 / math.sqrt(precision)
+        launch.items[item] = launch.log_odds[item] > 0.0
+        if launch.items[item] != 0:
+            total += launch.mean[item]
+            count += 1
+    return total / count if count > 0 else 0.0
+
+
+@kernel
+def graded_launch(scene: Scene, step: int) -> GradedLaunch:
+    """Climb from a random start to a rough graded feature; `step` names the random numbers to use."""
+    state = scene.state
+    n_users, n_items = state.user_words.shape[0], state.item_words.shape[0]
+    users = np.zeros(n_users, np.uint8)
+    items = np.zeros(n_items, np.uint8)
+    rate = typical_rate(state, scene.model)
+    item_log_odds = math.log(rate) - math.log1p(-rate)
+    sign = find_start(scene, step, users, items, max(1, int(rate * n_items)))
+    sd = math.sqrt(state.hyper[EFFECT_SD] ** 2 + state.hyper[GRADE_SD] ** 2)
+    launch = GradedLaunch(items, np.full(n_items, 0.5 * sign * sd), np.full(n_items, sd), np.zeros(n_items), 0.0, False)
+    if sign == 0.0:
+        return launch
+    n_in = 0.0
+    for user in range(n_users):
+        n_in += float(users[user])
+    centre = 0.0
+    spread = sd
+    for _ in range(_ROUNDS):
+        rate_logit = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
+        log_odds = user_gains(scene, items, launch.mean)
+        n_in = 0.0
+        for user in range(n_users):
+            log_odds[user] += rate_logit
+            n_in += 1.0 / (1.0 + math.exp(-log_odds[user]))
+        sums = soft_sums(scene, items, launch.mean, log_odds)
+        centre = _climb(sums, (centre, spread, item_log_odds), launch)
+        spread = state.hyper[GRADE_SD]
+        found = False
+        for item in range(n_items):
+            found = found or items[item] != 0
+        if not found:
+            return launch
+    return GradedLaunch(items, launch.mean, launch.sd, launch.log_odds, n_in, n_in > 0.5)

@@ -1,0 +1,157 @@
+"""What a draw says of users and items, and of *strangers*: those it has never seen.
+
+A code of 0 or more is a known user or item. The code −1 is a *stranger*, someone or something without ratings,
+whose memberships and offset come from the prior given the draw:
+
+    user:  P(member of feature k) = m_k / (m + 1) with m_k members among m users,   α ~ N(0, σ_α²)
+    item:  P(member of feature k) = p_k, graded with w_ik ~ N(θ_k, σ_w²),            ρ ~ N(0, σ_ρ²)
+
+and likewise the factor of a user's noise, where users have their own: its logarithm is normal around 0 on a grid.
+
+Offsets that are zero throughout a draw are not in the model, and strangers have none either. Features that a new
+user would have alone, λ/(m + 1) of them in the prior mean, are left out. Code −1 − s is the s-th of the strangers
+that belong to a draw; they are the same in every call, so an answer never depends on what else was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doublefeature.model.generative import scale_log_weights
+from doublefeature.model.state import GRADE_SD, ITEM_SD, NOISE, SCALE_SD, USER_SD, members, words_of
+from doublefeature.posterior.draws import Codes, Draw, FloatArray, WordArray, member_starts, spread_effects
+
+STRANGERS = 32
+"""Strangers that stand for the prior in each draw."""
+
+BYTES: FloatArray = ((np.arange(256)[:, None] >> np.arange(8)) & 1).astype(np.float64)
+"""(256, 8) the bits of every byte."""
+
+_GROUPS = 2  # groups of strangers, independent of each other: two unknown items are two items
+_SEED = 20_250_101
+_USERS, _ITEMS, _EFFECTS, _SCALES = range(4)  # streams of random numbers
+
+
+class ItemRows(NamedTuple):
+    """What scores need of items, strangers included, one row each."""
+
+    words: WordArray  # (rows, words)
+    offset: FloatArray  # (rows,)
+    first: Codes  # (rows,) graded: where a row's effects begin in `packed`
+    packed: FloatArray  # effects of memberships, features ascending in each row; empty when not graded
+
+    def effects(self, draw: Draw) -> FloatArray:
+        """Return what each feature of the draw adds for each row, (rows, K): w, or θ; zero outside."""
+        if draw.graded:
+            return spread_effects(self.words, self.first, self.packed, draw.n_features)
+        effects: FloatArray = members(self.words, np.arange(draw.n_features)) * draw.effect
+        return effects
+
+
+def spread(codes: Codes, copies: int, group: int = 0) -> Codes:
+    """Repeat every code, the stranger −1 as so many different strangers of a group."""
+    repeated = np.repeat(codes, copies)
+    others = -1 - np.tile(np.arange(copies), codes.size) - group * STRANGERS
+    return np.where(repeated < 0, others, repeated)
+
+
+def user_rows(draw: Draw, users: Codes) -> tuple[WordArray, FloatArray]:
+    """Return memberships and offsets of users, strangers included."""
+    if not (users < 0).any():
+        return draw.user_words[users], draw.user_offset[users]
+    n_users = draw.user_offset.size
+    rates = member_counts(draw.user_words, draw.n_features) / (n_users + 1.0)
+    sd = float(draw.hyper[USER_SD]) if draw.user_offset.any() else 0.0
+    words, offset = _with_strangers((draw.user_words, draw.user_offset), users, _strangers(draw, _USERS, rates, sd))
+    return words, offset
+
+
+def item_rows(draw: Draw, items: Codes) -> ItemRows:
+    """Return memberships, offsets and effects of items, strangers included."""
+    first = member_starts(draw.item_words)[:-1] if draw.graded else np.zeros(draw.item_offset.size, np.int64)
+    if not (items < 0).any():
+        return ItemRows(draw.item_words[items], draw.item_offset[items], first[items], draw.item_effect)
+    sd = float(draw.hyper[ITEM_SD]) if draw.item_offset.any() else 0.0
+    words, offset = _strangers(draw, _ITEMS, draw.item_rate, sd)
+    packed, places = draw.item_effect, np.zeros(offset.size, np.int64)
+    if draw.graded:
+        places = packed.size + member_starts(words)[:-1]
+        packed = np.concatenate([packed, _stranger_effects(draw, words)])
+    known, strangers = (draw.item_words, draw.item_offset, first), (words, offset, places)
+    words, offset, first = _with_strangers(known, items, strangers)
+    return ItemRows(words, offset, first, packed)
+
+
+def user_noise(draw: Draw, users: Codes, scales: FloatArray) -> FloatArray:
+    """Return the noise scale of users, strangers included: τ times the factor in `scales` that is the user's."""
+    strange = users < 0
+    codes = np.zeros(users.size, np.int64)
+    codes[~strange] = draw.user_scale[users[~strange]]
+    if scales.size > 1 and strange.any():
+        rng = np.random.default_rng([_SEED, _SCALES, draw.chain, draw.sweep])
+        chances = np.exp(scale_log_weights(scales, float(draw.hyper[SCALE_SD])))
+        uniforms = np.concatenate([_even_uniforms(rng, 1)[:, 0] for _ in range(_GROUPS)])
+        drawn = np.searchsorted(np.cumsum(chances)[:-1], uniforms, side="right")
+        codes[strange] = drawn[-1 - users[strange]]
+    noise: FloatArray = draw.hyper[NOISE] * scales[codes]
+    return noise
+
+
+def member_counts(words: WordArray, n_features: int) -> FloatArray:
+    """Return how many rows belong to each feature."""
+    columns = bytes_of(words).T[: -(-n_features // 8)]
+    counts = [np.bincount(column, minlength=256) @ BYTES for column in columns]
+    return np.concatenate(counts)[:n_features] if counts else np.zeros(0)
+
+
+def bytes_of(words: WordArray) -> NDArray[np.uint8]:
+    """Return rows of words as rows of bytes, the byte of features 0 to 7 first."""
+    little = np.ascontiguousarray(words.astype("<u8", copy=False))
+    return little.view(np.uint8).reshape(words.shape[0], 8 * words.shape[1])
+
+
+def _strangers(draw: Draw, side: int, rates: FloatArray, sd: float) -> tuple[WordArray, FloatArray]:
+    """Draw strangers' memberships and offsets from the prior.
+
+    Within a group each feature's uniforms fall one into each of `STRANGERS` equal parts of (0, 1), and offsets come
+    in pairs of opposite sign: each stranger is a draw from the prior, and their average has less noise.
+    """
+    rng = np.random.default_rng([_SEED, side, draw.chain, draw.sweep])
+    inside, offsets = [], []
+    for _ in range(_GROUPS):
+        inside.append(_even_uniforms(rng, rates.size) < rates)
+        half = sd * rng.standard_normal(STRANGERS // 2)
+        offsets += [half, -half]
+    return words_of(np.concatenate(inside), draw.user_words.shape[1]), np.concatenate(offsets)
+
+
+def _even_uniforms(rng: np.random.Generator, columns: int) -> FloatArray:
+    """Return uniforms of `STRANGERS` rows, in every column one in each of as many equal parts of (0, 1)."""
+    parts = np.tile(np.arange(STRANGERS)[:, None], (1, columns))
+    uniforms: FloatArray = (rng.permuted(parts, axis=0) + rng.random(parts.shape)) / STRANGERS
+    return uniforms
+
+
+def _stranger_effects(draw: Draw, words: WordArray) -> FloatArray:
+    """Draw w of every membership of strange items around θ, half of the strangers opposite to the others."""
+    rng = np.random.default_rng([_SEED, _EFFECTS, draw.chain, draw.sweep])
+    half = rng.standard_normal((_GROUPS, STRANGERS // 2, draw.n_features))
+    noise = np.concatenate([half, -half], axis=1).reshape(_GROUPS * STRANGERS, draw.n_features)
+    effects: FloatArray = draw.effect + draw.hyper[GRADE_SD] * noise
+    return effects[members(words, np.arange(draw.n_features))]
+
+
+def _with_strangers(
+    known: tuple[NDArray[Any], ...], codes: Codes, strangers: tuple[NDArray[Any], ...]
+) -> Iterator[NDArray[Any]]:
+    """Yield the rows of each of the arrays that the codes ask for, of strangers from the second."""
+    strange = codes < 0
+    for own, other in zip(known, strangers, strict=True):
+        rows = np.empty((codes.size, *own.shape[1:]), own.dtype)
+        rows[~strange] = own[codes[~strange]]
+        rows[strange] = other[-1 - codes[strange]]
+        yield rows

@@ -1,0 +1,125 @@
+"""Graded features, scales and cutpoints against the reference density, on small random states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from doublefeature._jit import kernel
+from doublefeature.kernels.features import Candidate, weigh
+from doublefeature.kernels.graded_launch import GradedLaunch, graded_launch
+from doublefeature.kernels.grades import grade_conditional
+from doublefeature.kernels.scales import scale_log_weights, spread_log_target
+from doublefeature.kernels.scene import Scene
+from doublefeature.model.generative import Parameters, log_joint, log_prior
+from doublefeature.model.generative import scale_log_weights as reference_weights
+from doublefeature.model.state import SCALES
+from tests.correctness.cases import Case, log_beta_density, log_odds, log_sigmoid
+from tests.correctness.ratios import Pairs, new_candidate, proposed_logit
+
+SUREST, WIDEN = 7.0, 1.15
+
+
+@kernel
+def launched(scene: Scene, step: int) -> GradedLaunch:
+    return graded_launch(scene, step)
+
+
+def normal_log_density(x: np.ndarray | float, mean: np.ndarray | float, sd: np.ndarray | float) -> np.ndarray:
+    return -0.5 * ((x - mean) / sd) ** 2 - np.log(sd) - 0.5 * math.log(2.0 * math.pi)
+
+
+def with_graded(p: Parameters, candidate: Candidate, centre: float, rate: float) -> Parameters:
+    assert p.item_effect is not None
+    inside = candidate.items.astype(bool)
+    return replace(
+        p,
+        user_members=np.column_stack([p.user_members, candidate.users.astype(bool)]),
+        item_members=np.column_stack([p.item_members, inside]),
+        effect=np.append(p.effect, centre),
+        item_rate=np.append(p.item_rate, rate),
+        item_effect=np.column_stack([p.item_effect, np.where(inside, candidate.shift, 0.0)]),
+    )
+
+
+def centre_log_density(p: Parameters, grades: np.ndarray, centre: float) -> float:
+    """log p(θ | w): what has to be divided out, because the weight has θ summed over."""
+    precision = 1.0 / p.effect_sd**2 + grades.size / p.grade_sd**2
+    mean = grades.sum() / p.grade_sd**2 / precision
+    return float(normal_log_density(centre, mean, precision**-0.5))
+
+
+def graded_weight(case: Case, candidate: Candidate, draw: bool, step: int, centre: float = 0.3) -> float:
+    """The weight of a whole graded feature; the centre it is written down with must not matter."""
+    start = launched(case.scene, step)
+    n_users, n_items = case.sizes
+    owned, inside = int(candidate.users.sum()), candidate.items.astype(bool)
+    if not start.found or owned == 0:
+        return -math.inf if draw else math.inf
+    law = (start.n_users + 0.5, n_users - start.n_users + 1.0)
+    logit = proposed_logit(case.scene, step, *(law if draw else (float(owned), n_users - owned + 1.0)))
+    by_feature = case.priors.item_rate_by_feature
+    rate = 0.37 if by_feature else case.parameters.rate
+    more = with_graded(case.parameters, candidate, centre, rate)
+    total = case.density(more) - case.density(case.parameters)
+    total -= centre_log_density(case.parameters, candidate.shift[inside], centre)
+    if by_feature:
+        first = case.priors.item_rate_weight * case.priors.item_rate
+        last = case.priors.item_rate_weight - first
+        total -= log_beta_density(log_odds(rate), first + inside.sum(), last + n_items - inside.sum())
+    total += log_beta_density(logit, owned, n_users - owned + 1.0) - log_beta_density(logit, *law)
+    odds = np.clip(start.log_odds, -SUREST, SUREST)
+    total -= sum(log_sigmoid(value if member else -value) for value, member in zip(odds, inside, strict=True))
+    total -= float(normal_log_density(candidate.shift, start.mean, WIDEN * start.sd)[inside].sum())
+    for user in range(n_users):
+        alone = Candidate(np.eye(n_users, dtype=np.uint8)[user], candidate.items, candidate.effect, candidate.shift)
+        base = replace(case.parameters, user_members=case.parameters.user_members)
+        gain = likelihood(case, with_graded(base, alone, centre, rate)) - likelihood(case, base)
+        total -= log_sigmoid((logit + gain) * (1.0 if candidate.users[user] else -1.0))
+    return total
+
+
+def likelihood(case: Case, p: Parameters) -> float:
+    return log_joint(p, case.priors, *case.observed, case.n_levels) - log_prior(p, case.priors)
+
+
+def whole_graded_features(case: Case) -> Pairs:
+    candidate = new_candidate(*case.sizes)
+    yield weigh(case.scene, candidate, True, 8), graded_weight(case, candidate, True, 8)
+    if not candidate.users.any():
+        candidate.users[0] = 1
+    given = candidate._replace(shift=np.where(candidate.items, 0.8 * candidate.shift + 0.1, 0.0))
+    yield weigh(case.scene, given, False, 16), graded_weight(case, given, False, 16)
+    yield graded_weight(case, given, False, 16, centre=-1.1), graded_weight(case, given, False, 16)
+
+
+def conditionals(rng: np.random.Generator) -> Iterator[tuple[float, float]]:
+    """Odds, mean and spread of one item's membership and effect, against sums over a fine grid of effects."""
+    centre, sd, odds = rng.normal(), rng.uniform(0.2, 1.0), rng.normal()
+    g, gaps = rng.uniform(0.3, 3.0, 5), rng.normal(size=5)
+    found = grade_conditional(odds, centre, sd, float(g.sum()), float((g * gaps).sum()))
+    grid = np.linspace(-12.0, 12.0, 200_001)
+    fit = -0.5 * (g * (gaps - grid[:, None]) ** 2).sum(axis=1) + 0.5 * (g * gaps**2).sum()
+    weights = np.exp(normal_log_density(grid, centre, sd) + fit)
+    step = grid[1] - grid[0]
+    mass, mean = weights.sum() * step, (weights * grid).sum() / weights.sum()
+    spread = math.sqrt((weights * (grid - mean) ** 2).sum() / weights.sum())
+    yield from zip(found, (odds + math.log(mass), mean, spread), strict=True)
+
+
+def spreads(rng: np.random.Generator) -> Iterator[tuple[float, float]]:
+    """The prior of users' scales, and the density of their spread up to a constant."""
+    counts, shape = rng.integers(0, 9, SCALES.size).astype(float), (rng.uniform(1.5, 4.0), rng.uniform(0.1, 0.5))
+    here, there = rng.uniform(-2.0, 0.0, 2)
+    used = spread_log_target(SCALES, counts, there, shape) - spread_log_target(SCALES, counts, here, shape)
+
+    def density(log_sd: float) -> float:
+        inverse_gamma = -(shape[0] + 1.0) * 2.0 * log_sd - shape[1] * math.exp(-2.0 * log_sd)
+        jacobian = 2.0 * log_sd
+        return inverse_gamma + jacobian + float(counts @ reference_weights(SCALES, math.exp(log_sd)))
+
+    yield used, density(there) - density(here)
+    yield float(np.abs(scale_log_weights(SCALES, 0.4) - reference_weights(SCALES, 0.4)).max()), 0.0
