@@ -4,130 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from doublefeature.errors import EnvironmentProblem, SettingsError, show
-from doublefeature.evaluation.bootstrap import RESAMPLES, Estimate, Scores, mean_score, paired_difference, plain
-from doublefeature.evaluation.evaluate import TOP_N, SplitFacts, common_names
+from doublefeature.evaluation.bootstrap import RESAMPLES, Scores
+from doublefeature.evaluation.evaluate import TOP_N, SplitFacts
 from doublefeature.evaluation.pairs import score_pairs
 from doublefeature.evaluation.peers.base import Codes, FloatArray, Peer, Settings
 from doublefeature.evaluation.peers.cells import Cell, Shelf, cell_key
+from doublefeature.evaluation.peers.comparison import Comparison
 from doublefeature.evaluation.peers.registry import ALL, OWN, find_models
 from doublefeature.evaluation.peers.runner import Plan, run_peer
 from doublefeature.evaluation.ranking import score_ranking
 from doublefeature.evaluation.scores import score_predictions
-from doublefeature.evaluation.splits import PROTOCOLS, Split, make_splits
+from doublefeature.evaluation.splits import Split, make_splits
 from doublefeature.posterior.prediction import level_values
 from doublefeature.ratings import Ratings
 
 Say = Callable[[str], None]
+__all__ = ["MOST_LIST_PAIRS", "Comparison", "compare", "listed_users"]
+
 MOST_LIST_PAIRS = 20_000_000
 """Top-n lists are left out where more pairs than this would have to be predicted."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a model took on average over splits; memory is the largest."""
-
-    fit_seconds: float
-    fit_cpu_seconds: float
-    tuning_seconds: float
-    answer_seconds: float
-    peak_megabytes: float
-
-    @classmethod
-    def of(cls, cells: Sequence[Cell]) -> Cost:
-        """Summarise the runs of one model."""
-
-        def mean(numbers: Iterable[float]) -> float:
-            return float(np.mean(list(numbers)))
-
-        return cls(
-            mean(cell.usage.wall_seconds for cell in cells),
-            mean(cell.usage.cpu_seconds for cell in cells),
-            mean(cell.tuning_seconds for cell in cells),
-            mean(cell.answer_seconds for cell in cells),
-            max(cell.usage.peak_megabytes for cell in cells),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Scores and costs of several models on the same splits.
-
-    Attributes
-    ----------
-    scores, cells
-        By name of the model, one entry per split.
-    reference
-        The model that differences are taken from: this package's, or the first.
-    left_out
-        By name of the model, why it has no scores.
-    notes
-        What else a reader should know.
-    """
-
-    protocol: str
-    splits: list[SplitFacts]
-    scores: Mapping[str, list[Scores]]
-    cells: Mapping[str, list[Cell]]
-    reference: str
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-
-    def summary(self, model: str) -> dict[str, Estimate]:
-        """Return the mean over splits of every score of a model, with its standard error."""
-        parts = self.scores[model]
-        if len(parts) == 1:
-            return dict(parts[0].estimates)
-        return {name: mean_score([scores.tallies[name] for scores in parts]) for name in common_names(parts)}
-
-    def differences(self, model: str) -> dict[str, Estimate]:
-        """Return how far the reference's scores are above those of a model, paired, mean over splits."""
-        ours, theirs = self.scores[self.reference], self.scores[model]
-        return {name: paired_difference(ours, theirs, name) for name in common_names([*ours, *theirs])}
-
-    def cost(self, model: str) -> Cost:
-        """Return what a model took."""
-        return Cost.of(self.cells[model])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {
-            "protocol": self.protocol,
-            "holds_out": PROTOCOLS[self.protocol],
-            "splits": [vars(facts) for facts in self.splits],
-            "reference": self.reference,
-            "models": {model: self._model(model) for model in self.scores},
-            "left_out": dict(self.left_out),
-            "notes": list(self.notes),
-        }
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """Return one plain row per split, model and score, ready for CSV."""
-        return [
-            {"split": number, "seed": facts.seed, "model": model, "score": name, **plain(estimate)}
-            for number, facts in enumerate(self.splits)
-            for model, parts in self.scores.items()
-            for name, estimate in parts[number].estimates.items()
-        ]
-
-    def _model(self, model: str) -> dict[str, Any]:
-        lead = {} if model == self.reference else self.differences(model)
-        return {
-            "scores": {name: plain(estimate) for name, estimate in self.summary(model).items()},
-            "reference_minus": {name: plain(estimate) for name, estimate in lead.items()},
-            "cost": vars(self.cost(model)),
-            "settings": [dict(cell.settings) for cell in self.cells[model]],
-            "tried": [
-                [{**vars(trial), "settings": dict(trial.settings)} for trial in c.trials] for c in self.cells[model]
-            ],
-            "by_split": [part.to_dict() for part in self.scores[model]],
-        }
 
 
 def compare(

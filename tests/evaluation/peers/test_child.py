@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from doublefeature.errors import EnvironmentProblem
-from doublefeature.evaluation.peers.base import THREADS
+from doublefeature.evaluation.peers import fitting
+from doublefeature.evaluation.peers.base import THREADS, Answer
 from doublefeature.evaluation.peers.child import Message, TookTooLong, ask_child, peak_megabytes
 from doublefeature.evaluation.peers.fitting import Pairs, fit_apart
 from doublefeature.evaluation.peers.registry import KNOWN
@@ -53,6 +54,19 @@ def test_memory_is_the_childs_own(tiny):
     assert peak_megabytes() > before + 500.0
     assert 20.0 < fit.usage.peak_megabytes < peak_megabytes() - 400.0
     assert ballast.size == 100_000_000
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 3, 4, 7])
+def test_levels_for_the_first_pairs_only(wanted, monkeypatch):
+    monkeypatch.setattr(fitting, "_BATCH", 3)
+    pairs = Pairs(np.arange(7), np.arange(7))
+
+    def fitted(users, items):
+        return Answer(users + 0.5, np.stack([users, items], axis=1).astype(float))
+
+    found = fitting._answers(fitted, pairs, wanted)
+    np.testing.assert_array_equal(found["points"], np.arange(7) + 0.5)
+    np.testing.assert_array_equal(found["proba"][:, 0], np.arange(wanted))
 
 
 def test_text_levels_and_their_order_reach_the_child(tiny):

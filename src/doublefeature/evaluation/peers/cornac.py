@@ -72,13 +72,13 @@ PMF = Peer(
     about="probabilistic matrix factorisation (cornac)",
     package="cornac",
     fit=_fit_pmf,
-    defaults={"rank": 10, "epochs": 100, "rate": 0.005, "penalty": 0.002},
+    defaults={"rank": 10, "epochs": 100, "rate": 0.005, "penalty": 0.004},
     choices=(
-        {"penalty": 0.001},
-        {"penalty": 0.0005},
-        {"penalty": 0.004},
+        {"penalty": 0.003},
+        {"penalty": 0.006},
+        {"penalty": 0.01},
         {"rank": 20},
-        {"rank": 20, "penalty": 0.001},
+        {"rank": 20, "penalty": 0.006},
     ),
     prepare=_import,
 )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.evaluation.peers.base import Answer, Codes, FloatArray, Peer, Settings
+from doublefeature.evaluation.peers.base import Answer, Codes, Fitted, FloatArray, Peer, Settings
 from doublefeature.evaluation.peers.child import Clock, Message, Usage, ask_child
 from doublefeature.levels import Levels
 from doublefeature.ratings import Ratings
@@ -49,8 +49,15 @@ def fit_apart(
     seed: int,
     threads: int | None = None,
     limit: float = DEFAULT_LIMIT,
+    levels_for: int | None = None,
 ) -> Fit:
-    """Fit a model in a child process and ask it about some pairs."""
+    """Fit a model in a child process and ask it about some pairs.
+
+    Parameters
+    ----------
+    levels_for
+        For how many pairs, from the first on, probabilities of levels are wanted; None: for all.
+    """
     chosen = peer.complete(settings)
     users, items, levels = train.triples()
     arrays: dict[str, NDArray[Any]] = {
@@ -66,6 +73,7 @@ def fit_apart(
         "seed": seed,
         "size": [train.n_users, train.n_items],
         "levels": list(train.levels),
+        "levels_for": pairs.users.size if levels_for is None else levels_for,
     }
     hangs = peer.patience is not None
     seconds = min(limit, peer.patience(train, chosen)) if peer.patience is not None else limit
@@ -98,14 +106,17 @@ def _fit_here(message: Message) -> Message:
     fitted = peer.fit(train, note["settings"], note["seed"])
     usage = clock.stop()
     clock = Clock()
-    parts = [fitted(*batch) for batch in _batches(Pairs(arrays["ask_users"], arrays["ask_items"]))]
-    answers: dict[str, FloatArray] = {"points": np.concatenate([part.points for part in parts])}
-    tables = [part.proba for part in parts if part.proba is not None]
-    if tables:
-        answers["proba"] = np.concatenate(tables)
+    answers = _answers(fitted, Pairs(arrays["ask_users"], arrays["ask_items"]), note["levels_for"])
     return Message(answers, {"usage": list(usage), "answer_seconds": clock.stop().wall_seconds})
 
 
-def _batches(pairs: Pairs) -> list[Pairs]:
-    starts = range(0, max(1, pairs.users.size), _BATCH)
-    return [Pairs(pairs.users[first : first + _BATCH], pairs.items[first : first + _BATCH]) for first in starts]
+def _answers(fitted: Fitted, pairs: Pairs, levels_for: int) -> dict[str, FloatArray]:
+    """Ask in batches; tables of probabilities that nobody wants are not kept."""
+    points, tables = [], []
+    for first in range(0, max(1, pairs.users.size), _BATCH):
+        part = fitted(pairs.users[first : first + _BATCH], pairs.items[first : first + _BATCH])
+        points.append(part.points)
+        if part.proba is not None and first < max(1, levels_for):
+            tables.append(part.proba)
+    found: dict[str, FloatArray] = {"points": np.concatenate(points)}
+    return {**found, "proba": np.concatenate(tables)[:levels_for]} if tables else found

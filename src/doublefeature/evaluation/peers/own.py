@@ -12,10 +12,11 @@ from doublefeature.recommender import DoubleFeature
 
 OWN = "doublefeature"
 """Name of this package's default model, and how the names of its presets begin."""
+_PLAN = ("sweeps", "warmup", "thin", "chains")
 
 
 def _fit_own(train: Ratings, settings: Settings, seed: int) -> Fitted:
-    plan = {name: settings[name] for name in ("sweeps", "warmup", "thin", "chains")}
+    plan = {name: settings[name] for name in _PLAN}
     schedule = Schedule.from_dict({**plan, "threads": allowed_threads()})
     model = DoubleFeature(preset=str(settings["preset"]), schedule=schedule, seed=seed).fit(train)
     return _answering(ModelPredictor(model))
@@ -39,7 +40,7 @@ def _compile() -> None:
 
 
 def _own(name: str, preset: str) -> Peer:
-    plan = {key: value for key, value in Schedule().to_dict().items() if key != "threads"}
+    plan = {name: getattr(Schedule(), name) for name in _PLAN}
     return Peer(
         name=name,
         about=f"this package, preset {preset}",

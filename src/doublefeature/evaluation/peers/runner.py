@@ -110,9 +110,9 @@ def run_peer(
     if listed is not None:
         every = (np.repeat(listed, n_items), np.tile(np.arange(n_items), listed.size))
         asked = Pairs(*(np.concatenate(both) for both in zip(asked, every, strict=True)))
-    fit = _fit(peer, split.train, asked, chosen, plan, split.seed)
+    fit = _fit(peer, split.train, asked, chosen, plan, split.seed, n_test)
     points, proba = fit.answer
-    test = Answer(points[:n_test], None if proba is None else proba[:n_test])
+    test = Answer(points[:n_test], proba)
     return Outcome(
         predicted=_judged(test, calibration, level_values(split.train.levels)),
         means=None if listed is None else points[n_test:].reshape(listed.size, n_items),
@@ -153,9 +153,19 @@ def _tune(
     return best[1], trials, best[2]
 
 
-def _fit(peer: Peer, train: Ratings, pairs: Pairs, settings: Settings, plan: Plan, seed: int) -> Fit:
+def _fit(
+    peer: Peer,
+    train: Ratings,
+    pairs: Pairs,
+    settings: Settings,
+    plan: Plan,
+    seed: int,
+    levels_for: int | None = None,
+) -> Fit:
     """Fit apart; a pair that a model has no number for gets the mean rating."""
-    fit = fit_apart(peer, train, pairs, settings, seed=seed, threads=plan.threads, limit=plan.limit)
+    fit = fit_apart(
+        peer, train, pairs, settings, seed=seed, threads=plan.threads, limit=plan.limit, levels_for=levels_for
+    )
     mean = float(level_values(train.levels) @ train.level_counts / max(1, train.n_ratings))
     points = np.where(np.isfinite(fit.answer.points), fit.answer.points, mean)
     return fit._replace(answer=fit.answer._replace(points=points))

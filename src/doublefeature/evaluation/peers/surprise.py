@@ -84,9 +84,9 @@ SVDPP = Peer(
     fit=_fit_svdpp,
     defaults={"rank": 20, "epochs": 20, "rate": 0.007, "penalty": 0.02},
     choices=(
-        {"rank": 20, "epochs": 30, "rate": 0.007, "penalty": 0.06},
-        {"rank": 20, "epochs": 40, "rate": 0.005, "penalty": 0.1},
-        {"rank": 40, "epochs": 40, "rate": 0.005, "penalty": 0.06},
+        {"epochs": 30, "penalty": 0.04},
+        {"epochs": 40, "rate": 0.01, "penalty": 0.06},
+        {"rank": 40, "epochs": 40, "rate": 0.01, "penalty": 0.06},
     ),
     prepare=_import,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from doublefeature.evaluation.bootstrap import Estimate
-from doublefeature.evaluation.compare import Comparison
+from doublefeature.evaluation.peers.comparison import Comparison
 from doublefeature.evaluation.peers.runner import show_settings
 from doublefeature.evaluation.splits import PROTOCOLS
 from doublefeature.evaluation.tables import look_of, ordered, shown
