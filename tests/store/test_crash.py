@@ -109,10 +109,13 @@ class TestFailures:
             fail_at(tmp_path / str(n), n, kinds[k % len(kinds)], for_good=bool(k % 2))
 
     def test_a_full_disk_keeps_the_last_checkpoint(self, tmp_path):
-        path = tmp_path / "model"
         last = count_operations(tmp_path)
-        draws = [fail_at(path, n, "disk full", for_good=True) for n in (last // 2, last * 3 // 4)]
-        assert 0 < draws[0] < draws[1] < len(short_run())
+        places = range(last // 3, last * 7 // 8, last // 8)
+        draws = [fail_at(tmp_path / str(n), n, "disk full", for_good=True) for n in places]
+        stopped = [count for count in draws if count < len(short_run())]
+        assert len(stopped) > 2
+        assert stopped == sorted(stopped)
+        assert 0 < stopped[0] < stopped[-1]
 
     def test_going_on_with_the_same_object_once_there_is_space(self, tmp_path):
         disk = FailingDisk(70, PROBLEMS["disk full"])
