@@ -68,7 +68,7 @@ def test_the_paper_preset_is_the_paper():
     assert model.base == 2.5
     assert state.cutpoints.tolist() == [-np.inf, 1, 2, 3, 4, np.inf]
     assert (model.noise_shape, model.noise_rate) == (5.0, 1.0)
-    assert state.hyper.tolist() == [0.5, 3.0, 0.2, 2.0, 1.0, 0.5]
+    assert state.hyper.tolist() == [0.5, 3.0, 0.2, 2.0, 1.0, 0.5, 0.4, 0.3]
     assert not model.user_offsets
 
 

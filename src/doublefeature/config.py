@@ -91,6 +91,11 @@ class Priors(_Settings):
     """Every user has a noise scale of their own, a multiple of τ (beyond the paper)."""
     user_scale_sd: float = 0.3
     """σ_v: spread of the logarithms of these multiples around 0."""
+    choices: int = 0
+    """Which items users chose to rate tells about them: so many components of it shift memberships and user offsets
+    (beyond the paper; needs graded features and user offsets, and a mass that is not learnt)."""
+    choice_sd: float = 0.3
+    """σ_c: spread of these shifts of the log odds of belonging."""
     free_cutpoints: bool = False
     """Inner cutpoints between the first and the last are sampled, uniform in order (beyond the paper)."""
     effect_values: tuple[float, ...] = ()
@@ -99,7 +104,7 @@ class Priors(_Settings):
     def __post_init__(self) -> None:
         for name in ("mass", "effect_sd", "item_offset_sd", "user_offset_sd", "noise_shape", "noise_rate"):
             _check_positive(name, getattr(self, name))
-        for name in ("mass_shape", "item_rate_weight", "grade_sd", "user_scale_sd"):
+        for name in ("mass_shape", "item_rate_weight", "grade_sd", "user_scale_sd", "choice_sd"):
             _check_positive(name, getattr(self, name))
         _check_number("item_rate", self.item_rate)
         if not 0.0 < self.item_rate < 1.0:
@@ -115,6 +120,11 @@ class Priors(_Settings):
             _check_flag(name, getattr(self, name))
         self._check_learn()
         self._check_effect_values()
+        check_count("choices", self.choices, least=0)
+        if self.choices and not (self.graded and self.user_offsets):
+            raise SettingsError("choices need graded=True and user_offsets=True.")
+        if self.choices and "mass" in self.learn:
+            raise SettingsError("with choices the mass cannot be learnt: leave it out of learn.")
 
     def _check_learn(self) -> None:
         if isinstance(self.learn, str):
@@ -144,7 +154,8 @@ class Priors(_Settings):
 
     def with_everything_learnt(self) -> Priors:
         """Return the same model with every hyperparameter that has a meaning in it learnt."""
-        names = ["mass", "item_rate"] if not self.item_rate_by_feature else ["mass"]
+        names = [] if self.choices else ["mass"]
+        names += [] if self.item_rate_by_feature else ["item_rate"]
         names += [] if self.effect_values else ["effect_sd"]
         names += [name for name, needed in _NEEDS.items() if getattr(self, needed)]
         return replace(self, learn=tuple(names))

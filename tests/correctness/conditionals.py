@@ -74,7 +74,7 @@ def hyper_draws(scene: Scene, out: np.ndarray) -> None:
             scene.tally, scene.key, t, scene.threads,
         )  # fmt: skip
         update_hyper(now)
-        out[t, :6] = scene.state.hyper
+        out[t, :6] = scene.state.hyper[:6]
         out[t, 6] = scene.state.item_rate[0]
 
 
@@ -170,7 +170,9 @@ def effect_normals(case: Case) -> Pairs:
         factorise(factor)
         lower = np.linalg.cholesky(precision)
         yield float(np.abs(np.tril(factor) - lower).max()), 0.0
-        draw_normal(factor, linear, scene)
+        stream = new_stream()
+        seek(stream, scene.key, tick(scene.sweep, GAUSSIAN, 0), 0)
+        draw_normal(factor, linear, stream)
         numbers = replayed_normals(scene, GAUSSIAN, 0, 0, k)[::-1]
         drawn = np.linalg.solve(precision, truth) + np.linalg.solve(lower.T, numbers)
         yield float(np.abs(linear - drawn).max()), 0.0

@@ -75,7 +75,7 @@ def graded_weight(case: Case, candidate: Candidate, draw: bool, step: int, centr
     total -= sum(log_sigmoid(value if member else -value) for value, member in zip(odds, inside, strict=True))
     total -= float(normal_log_density(candidate.shift, start.mean, WIDEN * start.sd)[inside].sum())
     for user in range(n_users):
-        alone = Candidate(np.eye(n_users, dtype=np.uint8)[user], candidate.items, candidate.effect, candidate.shift)
+        alone = candidate._replace(users=np.eye(n_users, dtype=np.uint8)[user])
         base = replace(case.parameters, user_members=case.parameters.user_members)
         gain = likelihood(case, with_graded(base, alone, centre, rate)) - likelihood(case, base)
         total -= log_sigmoid((logit + gain) * (1.0 if candidate.users[user] else -1.0))

@@ -15,7 +15,7 @@ from doublefeature.kernels.scene import Scene, with_state
 from doublefeature.kernels.sweep import Plan, build_plan, build_scene, prepare
 from doublefeature.model.generative import Parameters, draw_parameters, state_of
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
-from doublefeature.model.state import MASS, NOISE
+from doublefeature.model.state import MASS, NOISE, USER_SD
 from doublefeature.ratings import RatingArrays
 from tests.correctness.geweke import at_sweep, compiled_sweep
 from tests.correctness.tiny import batch_z, draw_all, pairs, scene_of
@@ -59,16 +59,16 @@ def summary_chain(scene: Scene, plan: Plan, thin: int, out: np.ndarray) -> None:
         row[4] = state.item_offset[0]
         row[5] = state.user_offset[0]
         row[6] = state.hyper[NOISE]
-        row[7:12] = state.hyper[MASS:]
+        row[7:12] = state.hyper[MASS : USER_SD + 1]
 
 
 def _dense_scene(priors: Priors, seed: int) -> tuple[Scene, Parameters, tuple, np.ndarray]:
     """A scene with 250 narrow levels, its parameters, users, items and the latent scores they pin down."""
     rng = np.random.default_rng(seed)
     n_users, n_items, n_levels, width = 9, 5, 250, 0.04
-    parameters = draw_parameters(priors, n_users, n_items, rng)
+    parameters = draw_parameters(priors, n_users, n_items, rng, n_levels)
     while parameters.n_features != 3:
-        parameters = draw_parameters(priors, n_users, n_items, rng)
+        parameters = draw_parameters(priors, n_users, n_items, rng, n_levels)
     users, items = pairs(n_users, n_items, 36, seed)
     scores = parameters.scores(users, items, 0.0)
     cutpoints = (np.arange(n_levels + 1) - n_levels / 2) * width

@@ -24,8 +24,8 @@ from doublefeature.kernels.scores import rebuild_scores
 from doublefeature.kernels.singletons import (
     _candidate_log_density,
     _candidates,
-    _row_log_likelihood,
     birth_log_weight,
+    row_log_likelihood,
 )
 from doublefeature.kernels.streams import FEATURE_MOVES, new_stream, seek, tick
 from doublefeature.kernels.variates import beta_logit
@@ -68,7 +68,7 @@ def judge_birth(scene: Scene, user: int, effect: float, rate: float) -> tuple[fl
 
 @kernel
 def row_likelihood(scene: Scene, user: int) -> float:
-    return _row_log_likelihood(scene, user)
+    return row_log_likelihood(scene, user)
 
 
 @kernel
@@ -219,7 +219,9 @@ def _weight(case: Case, candidate: Candidate, draw: bool, step: int) -> float:
 
 
 def new_candidate(n_users: int, n_items: int) -> Candidate:
-    return Candidate(np.zeros(n_users, np.uint8), np.zeros(n_items, np.uint8), np.zeros(1), np.zeros(n_items))
+    return Candidate(
+        np.zeros(n_users, np.uint8), np.zeros(n_items, np.uint8), np.zeros(1), np.zeros(n_items), np.zeros(0)
+    )
 
 
 def whole_features(case: Case) -> Pairs:

@@ -21,7 +21,7 @@ from doublefeature.evaluation.splits import make_splits
 from doublefeature.evaluation.tables import LOOKS, heading, look_of, score_table, shown
 from doublefeature.studies.recovery import Design, simulate
 
-SCHEDULE = Schedule(sweeps=80, warmup=60, thin=2, chains=2, threads=1)
+SCHEDULE = Schedule(sweeps=200, warmup=150, thin=2, chains=2, threads=1)
 FIT = ("--sweeps", "40", "--warmup", "20", "--thin", "2", "--chains", "2", "--threads", "1")
 
 

@@ -132,10 +132,13 @@ def _grown(state: State) -> State:
     effect = np.zeros(2 * slots)
     item_rate = np.zeros(2 * slots)
     item_effect = np.zeros((state.item_effect.shape[0], 2 * slots))
+    trait = np.zeros((2 * slots, state.trait.shape[1]))
     for slot in range(slots):
         active[slot] = state.active[slot]
         effect[slot] = state.effect[slot]
         item_rate[slot] = state.item_rate[slot]
+        for t in range(trait.shape[1]):
+            trait[slot, t] = state.trait[slot, t]
         for item in range(item_effect.shape[0]):
             item_effect[item, slot] = state.item_effect[item, slot]
     return State(
@@ -149,6 +152,8 @@ def _grown(state: State) -> State:
         state.user_offset,
         state.user_scale,
         state.cutpoints,
+        trait,
+        state.offset_trait,
         state.hyper,
     )
 
@@ -180,6 +185,8 @@ def close_slot(state: State, slot: int) -> None:
     state.active[slot] = 0
     state.effect[slot] = 0.0
     state.item_rate[slot] = 0.0
+    for t in range(state.trait.shape[1]):
+        state.trait[slot, t] = 0.0
     for item in range(state.item_effect.shape[0]):
         state.item_effect[item, slot] = 0.0
     clear_slot(state.user_words, slot)
@@ -218,6 +225,8 @@ def pack_slots(state: State) -> None:
         if state.active[slot] != 0:
             state.effect[target] = state.effect[slot]
             state.item_rate[target] = state.item_rate[slot]
+            for t in range(state.trait.shape[1]):
+                state.trait[target, t] = state.trait[slot, t]
             for item in range(state.item_effect.shape[0]):
                 state.item_effect[item, target] = state.item_effect[item, slot]
             target += 1
@@ -226,6 +235,8 @@ def pack_slots(state: State) -> None:
         if slot >= count:
             state.effect[slot] = 0.0
             state.item_rate[slot] = 0.0
+            for t in range(state.trait.shape[1]):
+                state.trait[slot, t] = 0.0
             for item in range(state.item_effect.shape[0]):
                 state.item_effect[item, slot] = 0.0
 

@@ -48,6 +48,7 @@ from doublefeature.kernels.priors import (
 from doublefeature.kernels.scene import BIRTH, DEATH, MERGE, REGROW, SPLIT, Scene, note, with_state
 from doublefeature.kernels.scores import add_feature
 from doublefeature.kernels.streams import FEATURE_MOVES, Stream, below, new_stream, seek, tick, uniform
+from doublefeature.kernels.traits import draw_weights, user_logit, weights_log_prior, weights_log_proposal
 from doublefeature.kernels.variates import bernoulli_logit, beta_logit, normal, normalise_logs, pick_by_logs
 from doublefeature.model.state import EFFECT_SD, GRADE_SD, MASS, RATE, State
 
@@ -68,6 +69,7 @@ class Candidate(NamedTuple):
     items: Mask
     effect: FloatArray  # (1,)
     shift: FloatArray  # (items,) what it adds to the score of each of its items
+    weights: FloatArray  # (0 or 1 + traits,) log odds of its users, and how traits shift them
 
 
 @leaf
@@ -168,15 +170,18 @@ def _visit_effect_and_items(scene: Scene, start: Launch, visit: Candidate, draw:
 
 
 @leaf
-def _visit_users(gains: FloatArray, rate_logit: float, visit: Candidate, draw: bool, stream: Stream) -> float:
-    """Draw the users from their exact conditional, or take them; return Σ log C_u (−∞ when nobody is in)."""
-    log_in = log_sigmoid(rate_logit)
-    log_out = log_sigmoid(-rate_logit)
+def _visit_users(gains: FloatArray, logits: FloatArray, visit: Candidate, draw: bool, stream: Stream) -> float:
+    """Draw the users from their exact conditional, or take them; return Σ log C_u (−∞ when nobody is in).
+
+    `logits` are their prior log odds: of each, or one for all.
+    """
     total = 0.0
     count = 0
     for user in range(gains.size):
+        rate_logit = logits[user] if logits.size > 1 else logits[0]
         if gains[user] != 0.0:
-            with_it = log_in + gains[user]
+            log_out = log_sigmoid(-rate_logit)
+            with_it = log_sigmoid(rate_logit) + gains[user]
             total += max(with_it, log_out) + math.log1p(math.exp(-abs(with_it - log_out)))
         if draw:
             visit.users[user] = bernoulli_logit(stream, rate_logit + gains[user])
@@ -184,8 +189,10 @@ def _visit_users(gains: FloatArray, rate_logit: float, visit: Candidate, draw: b
     return total if count > 0 else -math.inf
 
 
-@leaf
-def _visit_rate(scene: Scene, launched: float, candidate: Candidate, draw: bool, stream: Stream) -> tuple[float, float]:
+@kernel
+def _visit_rate(
+    scene: Scene, launched: float, candidate: Candidate, draw: bool, stream: Stream
+) -> tuple[float, FloatArray]:
     """Draw the users' rate around the launch, or given the users; return log(λ/π) − log proposal, and its logit."""
     n_users = float(candidate.users.size)
     owned = float(count_marked(candidate.users))
@@ -197,7 +204,26 @@ def _visit_rate(scene: Scene, launched: float, candidate: Candidate, draw: bool,
     weight = math.log(scene.state.hyper[MASS]) - log_in
     weight += log_beta(launched + 0.5, n_users - launched + 1.0)
     weight -= (launched - 0.5) * log_in + (n_users - launched) * log_sigmoid(-rate_logit)
-    return weight, rate_logit
+    return weight, np.full(1, rate_logit)
+
+
+@kernel
+def _visit_weights(
+    scene: Scene, start: GradedLaunch, visit: Candidate, draw: bool, stream: Stream
+) -> tuple[float, FloatArray]:
+    """Draw users' log odds and traits' weights around the launch, or take them.
+
+    Returns log prior − log proposal, and every user's log odds.
+    """
+    model = scene.model
+    if draw:
+        visit.weights[:] = draw_weights(start.weights, start.factor, _WIDEN, stream)
+    weight = math.log(scene.state.hyper[MASS]) + weights_log_prior(visit.weights, model.trait_sd)
+    weight -= weights_log_proposal(visit.weights, start.weights, start.factor, _WIDEN)
+    logits = np.empty(visit.users.size)
+    for user in range(logits.size):
+        logits[user] = user_logit(model.traits, visit.weights, user)
+    return weight, logits
 
 
 @kernel
@@ -212,16 +238,19 @@ def weigh(scene: Scene, candidate: Candidate, draw: bool, step: int) -> float:
         graded = graded_launch(scene, step)
         if not graded.found:
             return -math.inf if draw else math.inf
-        weight, rate_logit = _visit_rate(scene, graded.n_users, candidate, draw, stream)
+        if candidate.weights.size > 0:
+            weight, logits = _visit_weights(scene, graded, candidate, draw, stream)
+        else:
+            weight, logits = _visit_rate(scene, graded.n_users, candidate, draw, stream)
         weight += _visit_grades(scene, graded, candidate, draw, stream)
     else:
         start = launch(scene, step)
         if not start.found:
             return -math.inf if draw else math.inf
-        weight, rate_logit = _visit_rate(scene, float(count_marked(start.users)), candidate, draw, stream)
+        weight, logits = _visit_rate(scene, float(count_marked(start.users)), candidate, draw, stream)
         weight += _visit_effect_and_items(scene, start, candidate, draw, stream)
     gains = user_gains(scene, candidate.items, candidate.shift)
-    return weight + _visit_users(gains, rate_logit, candidate, draw, stream)
+    return weight + _visit_users(gains, logits, candidate, draw, stream)
 
 
 @leaf
@@ -243,6 +272,8 @@ def _open_candidate(state: State, scene: Scene, candidate: Candidate, stream: St
             set_bit(state.item_words, item, slot)
             if state.item_effect.shape[0] > 0:
                 state.item_effect[item, slot] = candidate.shift[item]
+    for t in range(candidate.weights.size):
+        state.trait[slot, t] = candidate.weights[t]
     return slot
 
 
@@ -266,6 +297,7 @@ def _judge_old(scene: Scene, old: SlotArray, step: int) -> float:
             members_of(scene.state.item_words, old[j]),
             scene.state.effect[old[j] : old[j] + 1].copy(),
             np.zeros(scene.state.item_words.shape[0]),
+            scene.state.trait[old[j]].copy(),
         )
         for item in range(scene.state.item_effect.shape[0]):
             candidate.shift[item] = scene.state.item_effect[item, old[j]]
@@ -319,6 +351,7 @@ def update_features(scene: Scene, attempt: int) -> State:
             np.zeros(scene.state.item_words.shape[0], np.uint8),
             np.zeros(1),
             np.zeros(scene.state.item_words.shape[0]),
+            np.zeros(scene.state.trait.shape[1]),
         )
         ratio += weigh(scene, candidate, True, base_step + (2 + opened) * STEPS)
         scene = with_state(scene, with_free_slot(scene.state))

@@ -18,10 +18,11 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from doublefeature._jit import inlined, kernel, leaf, threaded
+from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.launch import Mask, find_start, typical_rate, user_gains
 from doublefeature.kernels.likelihood import Likelihood, curve_of, log_at, slopes_at
 from doublefeature.kernels.scene import PARTS, Scene, Side, part_start
+from doublefeature.kernels.traits import newton_weights, soft_plus, user_logit
 from doublefeature.model.state import EFFECT_SD, GRADE_SD
 
 FloatArray = NDArray[np.float64]
@@ -39,13 +40,9 @@ class GradedLaunch(NamedTuple):
     sd: FloatArray  # (items,) spread around it
     log_odds: FloatArray  # (items,) of belonging
     n_users: float  # expected number of users
+    weights: FloatArray  # (1 + traits,) log odds of users, and how traits shift them
+    factor: FloatArray  # (1 + traits, 1 + traits) Cholesky factor of their precision
     found: bool
-
-
-@inlined
-def soft_plus(x: float) -> float:
-    """Return log(1 + exp(x))."""
-    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
 @leaf
@@ -125,7 +122,11 @@ def graded_launch(scene: Scene, step: int) -> GradedLaunch:
     item_log_odds = math.log(rate) - math.log1p(-rate)
     sign = find_start(scene, step, users, items, max(1, int(rate * n_items)))
     sd = math.sqrt(state.hyper[EFFECT_SD] ** 2 + state.hyper[GRADE_SD] ** 2)
-    launch = GradedLaunch(items, np.full(n_items, 0.5 * sign * sd), np.full(n_items, sd), np.zeros(n_items), 0.0, False)
+    traits = scene.model.traits
+    weights = np.zeros(traits.shape[1] + 1)
+    factor = np.zeros((weights.size, weights.size))
+    mean = np.full(n_items, 0.5 * sign * sd)
+    launch = GradedLaunch(items, mean, np.full(n_items, sd), np.zeros(n_items), 0.0, weights, factor, False)
     if sign == 0.0:
         return launch
     n_in = 0.0
@@ -133,13 +134,19 @@ def graded_launch(scene: Scene, step: int) -> GradedLaunch:
         n_in += float(users[user])
     centre = 0.0
     spread = sd
+    expected = np.zeros(n_users)
+    weights[0] = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
     for _ in range(_ROUNDS):
-        rate_logit = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
         log_odds = user_gains(scene, items, launch.mean)
         n_in = 0.0
         for user in range(n_users):
-            log_odds[user] += rate_logit
-            n_in += 1.0 / (1.0 + math.exp(-log_odds[user]))
+            log_odds[user] += user_logit(traits, weights, user)
+            expected[user] = 1.0 / (1.0 + math.exp(-log_odds[user]))
+            n_in += expected[user]
+        if traits.shape[1] > 0:
+            factor = newton_weights(traits, expected, weights, scene.model.trait_sd, 1)
+        else:
+            weights[0] = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
         sums = soft_sums(scene, items, launch.mean, log_odds)
         centre = _climb(sums, (centre, spread, item_log_odds), launch)
         spread = state.hyper[GRADE_SD]
@@ -148,4 +155,4 @@ def graded_launch(scene: Scene, step: int) -> GradedLaunch:
             found = found or items[item] != 0
         if not found:
             return launch
-    return GradedLaunch(items, launch.mean, launch.sd, launch.log_odds, n_in, n_in > 0.5)
+    return GradedLaunch(items, launch.mean, launch.sd, launch.log_odds, n_in, weights, factor, n_in > 0.5)

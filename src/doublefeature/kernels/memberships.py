@@ -62,6 +62,8 @@ class Scan(NamedTuple):
 
     order: SlotArray  # features in the order they are visited
     log_odds: FloatArray  # (slots,) prior log odds of belonging
+    tilt: FloatArray  # (slots, traits) how traits of rows shift them
+    traits: FloatArray  # (rows, traits)
     row_key: WordArray  # (rows,) a row may change feature k only if its key
     first_key: WordArray  # (slots,) is above this
     key: np.uint64  # random stream
@@ -227,7 +229,10 @@ def _flip_row(side: Side, state: State, like: Likelihood, scan: Scan, row: int, 
             continue
         u = uniform(local.stream)
         sign = -1.0 if has_bit(own, row, slot) else 1.0
-        prior = sign * scan.log_odds[slot]
+        log_odds = scan.log_odds[slot]
+        for t in range(scan.tilt.shape[1]):
+            log_odds += scan.tilt[slot, t] * scan.traits[row, t]
+        prior = sign * log_odds
         low_need = _LOGIT_BELOW[np.uint64(u * _BINS)] - prior
         bound = _gain_bound(side, state, row, slot, sign, local)
         if bound <= low_need:
@@ -296,11 +301,18 @@ def _first_keys(words: WordArray, keys: WordArray) -> WordArray:
 
 
 @kernel
+def no_traits(n_rows: int) -> tuple[FloatArray, FloatArray]:
+    """Return what a scan is told when rows have no traits."""
+    return np.zeros((0, 0)), np.zeros((n_rows, 0))
+
+
+@kernel
 def update_users_parallel(scene: Scene) -> None:
     """Flip users' memberships, all users at once: exact for the Indian buffet process.
 
     Users are put in a random order. The first owner of a feature and the users before it are left alone;
-    given the feature's rate π, drawn from Beta(m_k, m − m_k + 1), the users after it are independent.
+    given the feature's rate π, drawn from Beta(m_k, m − m_k + 1), the users after it are independent. Where traits
+    of users shift their log odds, the rate is part of the state and kept.
     """
     state = scene.state
     n_users = state.user_words.shape[0]
@@ -309,11 +321,17 @@ def update_users_parallel(scene: Scene) -> None:
     log_odds = np.zeros(counts.size)
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, USER_RATES, 1), 0)
+    tilt = np.zeros((counts.size, scene.model.traits.shape[1]))
     for slot in order:
-        log_odds[slot] = beta_logit(stream, float(counts[slot]), float(n_users - counts[slot] + 1))
+        if tilt.shape[1] == 0:
+            log_odds[slot] = beta_logit(stream, float(counts[slot]), float(n_users - counts[slot] + 1))
+        else:
+            log_odds[slot] = state.trait[slot, 0]
+            for t in range(tilt.shape[1]):
+                tilt[slot, t] = state.trait[slot, t + 1]
     keys = _user_keys(n_users, scene.key, scene.sweep)
     first = _first_keys(state.user_words, keys)
-    scan = Scan(order, log_odds, keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
+    scan = Scan(order, log_odds, tilt, scene.model.traits, keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
     flip_side(scene.users, state, scene.like, scene.scores, scan, scene.threads)
 
 
@@ -330,7 +348,7 @@ def update_users_serial(scene: Scene) -> None:
     log_odds = np.zeros(counts.size)
     first = np.zeros(counts.size, np.uint64)
     keys = np.ones(n_users, np.uint64)
-    scan = Scan(order, log_odds, keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
+    scan = Scan(order, log_odds, *no_traits(n_users), keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
     for user in range(n_users):
         for slot in order:
             counts[slot] -= np.int64(has_bit(words, user, slot))
@@ -352,5 +370,6 @@ def update_items(scene: Scene) -> None:
         log_odds[slot] = math.log(state.item_rate[slot]) - math.log1p(-state.item_rate[slot])
     first = np.zeros(state.active.size, np.uint64)
     keys = np.ones(state.item_words.shape[0], np.uint64)
-    scan = Scan(order, log_odds, keys, first, scene.key, tick(scene.sweep, ITEM_FLIPS, 0))
+    n_items = state.item_words.shape[0]
+    scan = Scan(order, log_odds, *no_traits(n_items), keys, first, scene.key, tick(scene.sweep, ITEM_FLIPS, 0))
     flip_side(scene.items, state, scene.like, scene.scores, scan, scene.threads)

@@ -64,7 +64,7 @@ def _choose_threads(users: Side, like: Likelihood, scores: FloatArray, codes: ND
         _choose_chunk(users, like, scores, codes, told, chunk)
 
 
-@leaf
+@kernel
 def spread_log_target(scales: FloatArray, counts: FloatArray, log_sd: float, prior: tuple[float, float]) -> float:
     """Return the log density of log σ_v given how many users have each multiple; σ_v² is inverse gamma."""
     weights = scale_log_weights(scales, math.exp(log_sd))

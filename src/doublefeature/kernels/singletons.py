@@ -100,7 +100,8 @@ def private_slots(state: State, private: NDArray[np.uint64], user: int) -> SlotA
 
 
 @leaf
-def _row_log_likelihood(scene: Scene, user: int) -> float:
+def row_log_likelihood(scene: Scene, user: int) -> float:
+    """Return the log likelihood of one user's ratings."""
     total = 0.0
     for j in range(scene.users.ptr[user], scene.users.ptr[user + 1]):
         scale = scene.state.user_scale[user]
@@ -133,7 +134,7 @@ def update_prior_singletons(scene: Scene) -> State:
 @kernel
 def _renew(scene: Scene, user: int, old: SlotArray, n_new: int, stream: Stream) -> State:
     """Try to put so many fresh features in place of a user's private ones."""
-    before = _row_log_likelihood(scene, user)
+    before = row_log_likelihood(scene, user)
     for slot in old:
         add_to_row(scene, user, slot, -1.0)
     new = np.empty(n_new, np.int64)
@@ -141,7 +142,7 @@ def _renew(scene: Scene, user: int, old: SlotArray, n_new: int, stream: Stream) 
         scene = with_state(scene, with_free_slot(scene.state))
         new[j] = _open_from_prior(scene, user, stream)
         add_to_row(scene, user, new[j], 1.0)
-    accepted = math.log(uniform(stream)) < _row_log_likelihood(scene, user) - before
+    accepted = math.log(uniform(stream)) < row_log_likelihood(scene, user) - before
     note(scene.tally, PRIOR_SINGLETON, accepted)
     gone = old if accepted else new
     if not accepted:

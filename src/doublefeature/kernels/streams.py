@@ -55,7 +55,8 @@ _FEWEST_CHANGES = 24
     GRADES,
     USER_SCALES,
     CUTPOINTS,
-) = range(21)
+    TRAITS,
+) = range(22)
 """Block numbers: every use of randomness in a sweep has its own."""
 
 

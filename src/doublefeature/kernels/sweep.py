@@ -13,7 +13,7 @@ import numpy as np
 
 from doublefeature._jit import kernel, leaf
 from doublefeature.config import Moves, Priors
-from doublefeature.kernels.bits import pack_slots
+from doublefeature.kernels.bits import count_members, pack_slots
 from doublefeature.kernels.cutpoints import update_cutpoints
 from doublefeature.kernels.effects import update_effects
 from doublefeature.kernels.exchanges import update_complements, update_offset_flips
@@ -30,10 +30,14 @@ from doublefeature.kernels.scene import MOVE_NAMES, Scene, item_side, user_side,
 from doublefeature.kernels.scores import log_likelihood, rebuild_scores
 from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
 from doublefeature.kernels.streams import stream_key
-from doublefeature.model.state import State, build_model, copy_state
+from doublefeature.kernels.traits import set_offset_means, update_private_features, update_traits
+from doublefeature.model.choices import choice_components
+from doublefeature.model.state import Model, State, build_model, copy_state
 from doublefeature.ratings import RatingArrays
 
 _FEW_USERS = 1_000
+PRIVATE_TRIES = 4
+"""Births and deaths of private features tried in a sweep where traits shift memberships."""
 
 
 class Plan(NamedTuple):
@@ -79,11 +83,12 @@ def build_scene(data: RatingArrays, priors: Priors, moves: Moves, start: State, 
     """Return a scene ready for its first sweep. `stream` is (seed, chain); the start is copied."""
     n_ratings = data.levels.size
     n_levels = start.cutpoints.size - 1
-    model = build_model(priors, start.user_offset.size, start.item_offset.size, n_levels)
+    traits = choice_components(data, priors.choices) if priors.choices else None
+    model = build_model(priors, start.user_offset.size, start.item_offset.size, n_levels, traits)
     scene = Scene(
         users=user_side(data),
         items=item_side(data),
-        state=copy_state(start),
+        state=_with_weights(copy_state(start), model),
         model=model,
         like=new_likelihood(n_levels, model.scales.size, n_ratings >= moves.table_from),
         scores=np.zeros(n_ratings),
@@ -97,10 +102,23 @@ def build_scene(data: RatingArrays, priors: Priors, moves: Moves, start: State, 
     return scene
 
 
+def _with_weights(state: State, model: Model) -> State:
+    """Return the state with weights for users' traits, neutral ones if it has none yet."""
+    if state.offset_trait.size == model.traits.shape[1]:
+        return state
+    size = model.traits.shape[1] + 1
+    trait = np.zeros((state.active.size, size))
+    counts = count_members(state.user_words)
+    trait[:, 0] = np.where(state.active > 0, np.log((counts + 0.5) / (state.user_words.shape[0] - counts + 1.0)), 0.0)
+    return state._replace(trait=trait, offset_trait=np.zeros(size - 1))
+
+
 @kernel
 def prepare(scene: Scene) -> None:
-    """Fill what is derived from the state: likelihood and scores."""
+    """Fill what is derived from the state: likelihood, scores, and means of user offsets."""
     refresh(scene.like, scene.state, scene.model)
+    if scene.model.traits.shape[1] > 0:
+        set_offset_means(scene)
     rebuild_scores(scene)
 
 
@@ -129,8 +147,11 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         update_users_parallel(scene)
     settled = scene.sweep >= plan.settle
     graded = scene.state.item_effect.shape[0] > 0
-    if settled and plan.prior_singletons:
+    with_traits = scene.model.traits.shape[1] > 0
+    if settled and plan.prior_singletons and not with_traits:
         scene = with_state(scene, update_prior_singletons(scene))
+    if settled and plan.prior_singletons and with_traits:
+        scene = with_state(scene, update_private_features(scene, PRIVATE_TRIES))
     if settled and plan.collapsed_share > 0.0 and not graded:
         scene = with_state(scene, update_collapsed_singletons(scene, plan.collapsed_share))
     if not graded:
@@ -143,6 +164,8 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         update_complements(scene)
     if (is_due(scene.sweep, plan.effect_every) or scene.model.effect_values.size > 0) and not graded:
         update_effects(scene)
+    if with_traits:
+        update_traits(scene)
     slice_noise = is_due(scene.sweep, plan.noise_slice_every)
     if settled and scene.model.learn_noise and slice_noise:
         update_noise_slice(scene)

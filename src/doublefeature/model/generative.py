@@ -30,6 +30,7 @@ from doublefeature.model.state import (
     ITEM_SD,
     MASS,
     NOISE,
+    OFFSET_TRAIT_SD,
     RATE,
     SCALE_SD,
     SCALES,
@@ -70,6 +71,8 @@ class Parameters:
     user_scale: NDArray[np.uint8]  # (users,)
     scales: FloatArray  # (scales,) what `user_scale` points into
     cutpoints: FloatArray  # (levels + 1,)
+    weights: FloatArray | None = None  # (K, 1 + traits) users' log odds where they have traits
+    offset_weights: FloatArray | None = None  # (traits,)
 
     @property
     def n_features(self) -> int:
@@ -95,9 +98,14 @@ def base_of(priors: Priors, n_levels: int) -> float:
 
 
 def draw_parameters(
-    priors: Priors, n_users: int, n_items: int, rng: np.random.Generator, n_levels: int = 5
+    priors: Priors,
+    n_users: int,
+    n_items: int,
+    rng: np.random.Generator,
+    n_levels: int = 5,
+    traits: FloatArray | None = None,
 ) -> Parameters:
-    """Draw all parameters from the prior."""
+    """Draw all parameters from the prior, given users' traits if the model has them."""
     learnt = priors.learn
     mass = rng.gamma(priors.mass_shape, priors.mass / priors.mass_shape) if "mass" in learnt else priors.mass
     inside = priors.item_rate_weight * priors.item_rate
@@ -112,7 +120,11 @@ def draw_parameters(
     noise = priors.noise_scale
     if noise is None:
         noise = float((priors.noise_rate / rng.gamma(priors.noise_shape)) ** 0.5)
-    user_members = draw_buffet(mass, n_users, rng)
+    weights = None
+    if traits is None:
+        user_members = draw_buffet(mass, n_users, rng)
+    else:
+        user_members, weights = draw_tilted_buffet(mass, traits, priors.choice_sd, rng)
     n_features = user_members.shape[1]
     rates: FloatArray = np.full(n_features, rate)
     if priors.item_rate_by_feature:
@@ -128,13 +140,19 @@ def draw_parameters(
     user_scale = np.zeros(n_users, np.uint8)
     if priors.user_scales:
         user_scale[:] = rng.choice(scales.size, n_users, p=np.exp(scale_log_weights(scales, scale_sd)))
+    offset_weights, offset_mean = None, np.zeros(n_users)
+    if traits is not None:
+        offset_weights = OFFSET_TRAIT_SD * np.asarray(rng.standard_normal(traits.shape[1]))
+        offset_mean = traits @ offset_weights
     return Parameters(
         user_members=user_members,
         item_members=item_members,
+        weights=weights,
+        offset_weights=offset_weights,
         effect=effect,
         item_rate=rates,
         item_offset=item_sd * rng.standard_normal(n_items) * priors.item_offsets,
-        user_offset=user_sd * rng.standard_normal(n_users) * priors.user_offsets,
+        user_offset=(offset_mean + user_sd * rng.standard_normal(n_users)) * priors.user_offsets,
         noise=noise,
         mass=float(mass),
         rate=float(rate),
@@ -186,6 +204,34 @@ def draw_buffet(mass: float, n_users: int, rng: np.random.Generator) -> BoolMatr
     return matrix[:, rng.permutation(matrix.shape[1])]
 
 
+def draw_tilted_buffet(
+    mass: float, traits: FloatArray, sd: float, rng: np.random.Generator
+) -> tuple[BoolMatrix, FloatArray]:
+    """Draw memberships and weights where traits shift the log odds of belonging; columns in random order.
+
+    User by user, features whose first member is that user come from a Poisson process with intensity
+    λ π⁻¹ p_u Π_{v<u} (1 − p_v) dπ N(d) dd, thinned from π uniform and d normal with rate λ c: p_u/π is below c but
+    for shifts beyond five standard deviations.
+    """
+    n_users = traits.shape[0]
+    columns, weights = [], []
+    most = float(np.exp(5.0 * sd * np.sqrt((traits**2).sum(axis=1)).max()))
+    for user in range(n_users):
+        for _ in range(rng.poisson(mass * most)):
+            rate, slopes = rng.random(), sd * rng.standard_normal(traits.shape[1])
+            start = log(rate) - log1p(-rate)
+            chances = 1.0 / (1.0 + np.exp(-(start + traits @ slopes)))
+            if rng.random() < chances[user] / (rate * most) * np.prod(1.0 - chances[:user]):
+                column = rng.random(n_users) < chances
+                column[: user + 1] = np.arange(user + 1) == user
+                columns.append(column)
+                weights.append(np.append(start, slopes))
+    order = rng.permutation(len(columns))
+    if not columns:
+        return np.zeros((n_users, 0), bool), np.zeros((0, traits.shape[1] + 1))
+    return np.stack(columns, axis=1)[:, order], np.stack(weights)[order]
+
+
 def draw_levels(
     scores: FloatArray, noise: float | FloatArray, cutpoints: FloatArray, rng: np.random.Generator
 ) -> Codes:
@@ -214,6 +260,8 @@ def log_prior(parameters: Parameters, priors: Priors) -> float:
     p = parameters
     inside = priors.item_rate_weight * priors.item_rate
     outside = priors.item_rate_weight - inside
+    if p.weights is not None:
+        raise NotImplementedError("the density of memberships shifted by traits has no closed constant")
     total = buffet_log_probability(p.user_members, p.mass)
     counts = p.item_members.sum(axis=0)
     n_items = p.item_members.shape[0]
@@ -314,4 +362,6 @@ def state_of(parameters: Parameters, priors: Priors, n_levels: int) -> State:
     start.user_offset[:] = p.user_offset
     start.user_scale[:] = p.user_scale
     start.cutpoints[:] = p.cutpoints
-    return state_from_parts(start, p.user_members, p.item_members, p.effect, p.item_rate, p.item_effect)
+    if p.offset_weights is not None:
+        start = start._replace(offset_trait=p.offset_weights.copy())
+    return state_from_parts(start, p.user_members, p.item_members, p.effect, p.item_rate, p.item_effect, p.weights)

@@ -25,6 +25,8 @@ NOISE, MASS, RATE, EFFECT_SD, ITEM_SD, USER_SD, GRADE_SD, SCALE_SD = range(8)
 SCALES: FloatArray = np.exp(np.linspace(-0.8, 0.8, 9))
 """Multiples of the noise scale τ that a user's noise may be, when users have scales of their own."""
 MIDDLE_SCALE = 4
+OFFSET_TRAIT_SD = 0.3
+"""Prior standard deviation of how a trait shifts user offsets."""
 
 
 class State(NamedTuple):
@@ -40,6 +42,8 @@ class State(NamedTuple):
     user_offset: FloatArray  # (users,)       α
     user_scale: ByteArray  # (users,)       which of `Model.scales` multiplies the user's noise
     cutpoints: FloatArray  # (levels + 1,)  with infinite ends
+    trait: FloatArray  # (slots, 0 or 1 + traits)  log odds of a feature's users, and how traits shift them
+    offset_trait: FloatArray  # (0 or traits,)  how traits shift user offsets
     hyper: FloatArray  # (8,)           noise scale τ, mass λ, rate p, σ_θ, σ_ρ, σ_α, σ_w, σ_v
 
 
@@ -74,11 +78,14 @@ class Model(NamedTuple):
     scales: FloatArray  # (scales,) factors a user's noise may have
     effect_values: FloatArray  # (0 or values,) the only effects allowed, when not empty
     item_offset_mean: FloatArray  # (items,)
-    user_offset_mean: FloatArray  # (users,)
+    user_offset_mean: FloatArray  # (users,) follows `State.offset_trait` where users have traits
+    traits: FloatArray  # (users, 0 or traits) what is known of users besides their ratings
+    trait_sd: float
+    offset_trait_sd: float
 
 
-def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int) -> Model:
-    """Return the numbers the kernels read for these priors and sizes."""
+def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int, traits: FloatArray | None = None) -> Model:
+    """Return the numbers the kernels read for these priors and sizes, and for users' traits if they have any."""
     learnt = frozenset(priors.learn)
     variance_scale = priors.sd_shape - 1.0
     return Model(
@@ -111,6 +118,9 @@ def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int) -> Mo
         effect_values=np.array(priors.effect_values, dtype=np.float64),
         item_offset_mean=np.zeros(n_items),
         user_offset_mean=np.zeros(n_users),
+        traits=np.zeros((n_users, 0)) if traits is None else np.ascontiguousarray(traits),
+        trait_sd=priors.choice_sd,
+        offset_trait_sd=OFFSET_TRAIT_SD,
     )
 
 
@@ -145,6 +155,8 @@ def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> St
         user_offset=np.zeros(n_users),
         user_scale=np.full(n_users, MIDDLE_SCALE if priors.user_scales else 0, np.uint8),
         cutpoints=level_cutpoints(n_levels),
+        trait=np.zeros((64, 0)),
+        offset_trait=np.zeros(0),
         hyper=np.array(hyper, dtype=np.float64),
     )
 
@@ -178,6 +190,7 @@ def state_from_parts(
     effect: FloatArray,
     item_rate: FloatArray | None = None,
     item_effect: FloatArray | None = None,
+    trait: FloatArray | None = None,
 ) -> State:
     """Return `start` with these features, in slots 0, 1, …, in place of its own.
 
@@ -192,6 +205,9 @@ def state_from_parts(
         rates[:n_features] = item_rate
     active = np.zeros(64 * n_words, np.uint8)
     active[:n_features] = 1
+    traits = np.zeros((64 * n_words, 0 if trait is None else trait.shape[1]))
+    if trait is not None:
+        traits[:n_features] = trait
     grades = np.zeros((0 if item_effect is None else item_members.shape[0], 64 * n_words))
     if item_effect is not None:
         grades[:, :n_features] = np.where(item_members, item_effect, 0.0)
@@ -201,6 +217,7 @@ def state_from_parts(
         active=active,
         effect=padded,
         item_effect=grades,
+        trait=traits,
         item_rate=rates,
     )
 

@@ -40,6 +40,7 @@ class Sizes(NamedTuple):
     graded: bool  # whether items have effects of their own
     effect_values: tuple[float, ...]  # the only effects allowed, when not empty
     hyper: FloatArray  # hyperparameters that are held fixed, NaN where they are sampled
+    choices: bool  # whether users have traits
 
 
 def sizes_of(priors: Priors, n_users: int, n_items: int, n_levels: int) -> Sizes:
@@ -47,7 +48,7 @@ def sizes_of(priors: Priors, n_users: int, n_items: int, n_levels: int) -> Sizes
     scales = build_model(priors, 0, 0, n_levels).scales.size
     sampled = [priors.noise_scale is None, *(name in priors.learn for name in LEARNABLE)]
     hyper = np.where(sampled, np.nan, empty_state(priors, 0, 0, n_levels).hyper)
-    return Sizes(n_users, n_items, n_levels, scales, priors.graded, priors.effect_values, hyper)
+    return Sizes(n_users, n_items, n_levels, scales, priors.graded, priors.effect_values, hyper, priors.choices > 0)
 
 
 class Place(NamedTuple):
@@ -210,9 +211,13 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
         "user_offset": ("F64", (sizes.users,)),
         "user_scale": ("U8", (sizes.users,)),
         "cutpoints": ("F64", (sizes.levels + 1,)),
+        "trait": ("F64", (slots, None)),
+        "offset_trait": ("F64", (None,)),
         "hyper": ("F64", (None,)),
     }
+    arrays = {"trait": np.zeros((slots, 0)), "offset_trait": np.zeros(0)} | arrays
     check_layout(arrays, layout)
+    _check_traits(arrays["trait"], arrays["offset_trait"], sizes)
     arrays = {**arrays, "hyper": _whole_hyper(arrays["hyper"][np.newaxis], sizes)[0]}
     state = State(**arrays)
     active = state.active.astype(bool)
@@ -229,6 +234,14 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
     _check_memberships(arrays)
     first = member_starts(state.item_words)[:-1]
     return state._replace(item_effect=spread_effects(state.item_words, first, arrays["item_effect"], slots))
+
+
+def _check_traits(trait: FloatArray, offset_trait: FloatArray, sizes: Sizes) -> None:
+    """Raise unless users' traits are as many for features as for offsets, and none where the model has none."""
+    if trait.shape[1] != offset_trait.size + (offset_trait.size > 0) or (offset_trait.size > 0) != sizes.choices:
+        raise StoreError("the state's traits of users do not fit the model")
+    if not np.isfinite(trait).all() or not np.isfinite(offset_trait).all():
+        raise StoreError("a trait's weight is not finite")
 
 
 def _full_words(count: int, width: int) -> WordArray:
