@@ -66,6 +66,13 @@ def replayed_log_gamma(scene: Scene, block: int, step: int, shape: float) -> flo
 
 
 @kernel
+def draw_effects(scene: Scene, factor: np.ndarray, linear: np.ndarray) -> None:
+    stream = new_stream()
+    seek(stream, scene.key, tick(scene.sweep, GAUSSIAN, 0), 0)
+    draw_normal(factor, linear, stream)
+
+
+@kernel
 def hyper_draws(scene: Scene, out: np.ndarray) -> None:
     """Draw the hyperparameters again and again, everything else fixed; the last column is slot 0's rate."""
     for t in range(out.shape[0]):
@@ -170,9 +177,7 @@ def effect_normals(case: Case) -> Pairs:
         factorise(factor)
         lower = np.linalg.cholesky(precision)
         yield float(np.abs(np.tril(factor) - lower).max()), 0.0
-        stream = new_stream()
-        seek(stream, scene.key, tick(scene.sweep, GAUSSIAN, 0), 0)
-        draw_normal(factor, linear, stream)
+        draw_effects(scene, factor, linear)
         numbers = replayed_normals(scene, GAUSSIAN, 0, 0, k)[::-1]
         drawn = np.linalg.solve(precision, truth) + np.linalg.solve(lower.T, numbers)
         yield float(np.abs(linear - drawn).max()), 0.0
