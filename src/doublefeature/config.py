@@ -277,7 +277,19 @@ def _check_positive(name: str, value: object) -> None:
         raise SettingsError(f"{name} must be above 0, got {value!r}.")
 
 
-PRESETS = {"paper": Priors()}
+PRESETS = {
+    "paper": Priors(),
+    "full": Priors(
+        effect_sd=0.3,
+        user_offsets=True,
+        graded=True,
+        user_scales=True,
+        free_cutpoints=True,
+        choices=8,
+        noise_rate=3.2,
+        learn=("effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd", "user_scale_sd"),
+    ),
+}
 
 
 def preset(name: str) -> Priors:

@@ -55,7 +55,7 @@ class Draw(NamedTuple):
         return effects
 
     def to_state(self) -> State:
-        """Return the state to go on from."""
+        """Return the state to go on from; weights of users' traits are not kept, and start anew."""
         slots = np.arange(self.n_features)
         start = State(
             user_words=self.user_words,

@@ -237,8 +237,11 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
 
 
 def _check_traits(trait: FloatArray, offset_trait: FloatArray, sizes: Sizes) -> None:
-    """Raise unless users' traits are as many for features as for offsets, and none where the model has none."""
-    if trait.shape[1] != offset_trait.size + (offset_trait.size > 0) or (offset_trait.size > 0) != sizes.choices:
+    """Raise unless users' traits are as many for features as for offsets, and none where the model has none.
+
+    A state made from a draw has none: draws do not keep them, and the next sweep finds them anew.
+    """
+    if trait.shape[1] != offset_trait.size + (offset_trait.size > 0) or (offset_trait.size > 0 and not sizes.choices):
         raise StoreError("the state's traits of users do not fit the model")
     if not np.isfinite(trait).all() or not np.isfinite(offset_trait).all():
         raise StoreError("a trait's weight is not finite")
