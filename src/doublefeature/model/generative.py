@@ -217,15 +217,16 @@ def draw_tilted_buffet(
     columns, weights = [], []
     most = float(np.exp(5.0 * sd * np.sqrt((traits**2).sum(axis=1)).max()))
     for user in range(n_users):
-        for _ in range(rng.poisson(mass * most)):
-            rate, slopes = rng.random(), sd * rng.standard_normal(traits.shape[1])
-            start = log(rate) - log1p(-rate)
-            chances = 1.0 / (1.0 + np.exp(-(start + traits @ slopes)))
-            if rng.random() < chances[user] / (rate * most) * np.prod(1.0 - chances[:user]):
-                column = rng.random(n_users) < chances
-                column[: user + 1] = np.arange(user + 1) == user
-                columns.append(column)
-                weights.append(np.append(start, slopes))
+        n_tries = rng.poisson(mass * most)
+        rate, slopes = rng.random(n_tries), sd * rng.standard_normal((n_tries, traits.shape[1]))
+        start = np.log(rate) - np.log1p(-rate)
+        chances = 1.0 / (1.0 + np.exp(-(start[:, None] + slopes @ traits.T)))
+        share = chances[:, user] / (rate * most) * np.prod(1.0 - chances[:, :user], axis=1)
+        for found in np.flatnonzero(rng.random(n_tries) < share):
+            column = rng.random(n_users) < chances[found]
+            column[: user + 1] = np.arange(user + 1) == user
+            columns.append(column)
+            weights.append(np.append(start[found], slopes[found]))
     order = rng.permutation(len(columns))
     if not columns:
         return np.zeros((n_users, 0), bool), np.zeros((0, traits.shape[1] + 1))
