@@ -4,47 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from doublefeature.cli import main
 from doublefeature.posterior.store import ModelFolder
 from doublefeature.studies.recovery import Design, simulate
+from tests.command import Done, call
 
 FIT = ("--sweeps", "24", "--warmup", "8", "--thin", "4", "--chains", "2", "--threads", "1", "--seed", "3")
 
 
-class Done:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
 @pytest.fixture
 def run(monkeypatch, capsys):
-    def call(*words: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["doublefeature", *map(str, words)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as leave:
-            code = int(leave.code or 0)
-        caught = capsys.readouterr()
-        assert "Traceback" not in caught.err
-        return Done(code, caught.out, caught.err)
-
-    return call
+    return partial(call, monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from doublefeature.levels import Level, level_position
 from doublefeature.posterior import features, ranking, similar
 from doublefeature.posterior.draws import Posterior
 from doublefeature.posterior.explain import Explanation, explain
+from doublefeature.posterior.feature_summary import FeatureSummary
 from doublefeature.posterior.predict import Codes, predict_levels
 from doublefeature.posterior.prediction import Prediction, level_values
 from doublefeature.posterior.steady import kept_features
@@ -311,7 +312,7 @@ class DoubleFeature:
         return kept_features(self.posterior_, self._folder)
 
     @cached_property
-    def features_(self) -> list[features.FeatureSummary]:
+    def features_(self) -> list[FeatureSummary]:
         """Every feature of the point estimate with its effect, members and stability."""
         return features.summarise(self.posterior_, self.allocation_, self.ratings_)
 

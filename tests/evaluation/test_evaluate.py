@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import math
-import sys
 import threading
 
 import numpy as np
 import pytest
 
 from doublefeature import DoubleFeature
-from doublefeature.cli import main
 from doublefeature.config import Schedule
 from doublefeature.errors import SettingsError
 from doublefeature.evaluation.evaluate import MODEL, ModelPredictor, evaluate
@@ -20,6 +18,7 @@ from doublefeature.evaluation.plots import draw_evaluation
 from doublefeature.evaluation.splits import make_splits
 from doublefeature.evaluation.tables import LOOKS, heading, look_of, score_table, shown
 from doublefeature.studies.recovery import Design, simulate
+from tests.command import call
 
 SCHEDULE = Schedule(sweeps=200, warmup=150, thin=2, chains=2, threads=1)
 FIT = ("--sweeps", "40", "--warmup", "20", "--thin", "2", "--chains", "2", "--threads", "1")
@@ -132,19 +131,11 @@ class TestLooks:
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["doublefeature", "evaluate", *map(str, words)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as leave:
-            code = int(leave.code or 0)
-        caught = capsys.readouterr()
-        assert "Traceback" not in caught.err
-        return code, caught.out, caught.err
+    def evaluated(*words):
+        done = call(monkeypatch, capsys, "evaluate", *words)
+        return done.code, done.out, done.err
 
-    return call
+    return evaluated
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ from doublefeature.errors import SettingsError
 from doublefeature.posterior import features
 from doublefeature.posterior.alignment import Matching, Metric, match, metric_for, pack, pack_members
 from doublefeature.posterior.draws import Posterior
-from doublefeature.posterior.features import CLOSE, Allocation, aligner, estimate, paper_estimate, summarise
+from doublefeature.posterior.feature_summary import CLOSE
+from doublefeature.posterior.features import Allocation, aligner, estimate, paper_estimate, summarise
 from doublefeature.ratings import Ratings
 from tests.posterior_features.planted import Truth, disturb, is_same, make_draw, make_posterior, make_truth, shuffle
 

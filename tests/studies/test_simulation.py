@@ -9,6 +9,7 @@ import pytest
 
 import doublefeature as df
 from doublefeature.errors import EnvironmentProblem, InputError, MissingExtraError, SettingsError
+from doublefeature.evaluation import drawing
 from doublefeature.evaluation.peers import base, child
 from doublefeature.posterior import disk
 from doublefeature.posterior.disk import write_whole
@@ -360,7 +361,7 @@ class TestFolders:
             study(tmp_path)
 
     def test_missing_extras_are_seen_first(self, tmp_path, no_sampling, monkeypatch):
-        monkeypatch.setattr(figures, "find_spec", lambda name: None)
+        monkeypatch.setattr(drawing, "find_spec", lambda name: None)
         with pytest.raises(MissingExtraError, match=r"doublefeature\[plot\]"):
             study(tmp_path / "new")
         assert not (tmp_path / "new").exists()

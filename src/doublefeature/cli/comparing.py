@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from doublefeature.cli.data import load_ratings
-from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Seed, Threads, UserColumn
+from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Seed, Threads, TimeColumn, UserColumn
 from doublefeature.cli.output import check_writable, print_json, say, write_rows
 from doublefeature.errors import InputError, SettingsError, show
 
@@ -43,6 +43,7 @@ def compare(
     user: UserColumn = None,
     item: ItemColumn = None,
     rating: RatingColumn = None,
+    time: TimeColumn = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of finished runs; those in it are not run again.")
     ] = None,
@@ -68,7 +69,7 @@ def compare(
     settings = _settings(given or [])
     _check_targets(csv, markdown)
     result = run(
-        load_ratings(ratings, levels, user, item, rating),
+        load_ratings(ratings, levels, user, item, rating, time),
         [*names, "rules"],
         protocol=protocol,
         seeds=range(seed, seed + seeds),

@@ -15,15 +15,20 @@ app = typer.Typer(no_args_is_help=True, help="Look at ratings before fitting the
 
 
 def load_ratings(
-    source: Path, levels: str | None, user: str | None = None, item: str | None = None, rating: str | None = None
+    source: Path,
+    levels: str | None,
+    user: str | None = None,
+    item: str | None = None,
+    rating: str | None = None,
+    time: str | None = None,
 ) -> Ratings:
     """Read a ratings file, or a named data set when there is no such file."""
     from doublefeature.datasets import DATASET_NAMES, load_dataset
     from doublefeature.readers import read_ratings
 
-    if str(source) in DATASET_NAMES and not source.exists():
+    if time is None and str(source) in DATASET_NAMES and not source.exists():
         return load_dataset(str(source))
-    return read_ratings(source, levels=levels, user=user, item=item, rating=rating)
+    return read_ratings(source, levels=levels, user=user, item=item, rating=rating, time=time)
 
 
 @app.command()

@@ -11,7 +11,7 @@ import typer
 
 from doublefeature.cli.data import load_ratings
 from doublefeature.cli.fitting import build_model, compile_first, read_config
-from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Threads, UserColumn
+from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Threads, TimeColumn, UserColumn
 from doublefeature.cli.output import check_writable, print_json, say, write_rows
 from doublefeature.errors import InputError
 
@@ -42,7 +42,7 @@ def evaluate(
     user: UserColumn = None,
     item: ItemColumn = None,
     rating: RatingColumn = None,
-    time: Annotated[str | None, typer.Option("--time-column", help="Name of the column of timestamps.")] = None,
+    time: TimeColumn = None,
     as_json: AsJson = False,
     csv: Annotated[Path | None, typer.Option(help="Write every split's scores here, as .csv or .parquet.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write everything here, as .json.")] = None,
@@ -57,7 +57,7 @@ def evaluate(
     plan = {"sweeps": sweeps, "warmup": warmup, "thin": thin, "chains": chains, "threads": threads}
     model = build_model(read_config(config), preset, seed, plan)
     _check_targets(csv, out, plot)
-    data = _read(ratings, levels, user, item, rating, time)
+    data = load_ratings(ratings, levels, user, item, rating, time)
     asked: dict[str, Any] = {
         "model": model,
         "seeds": range(model.seed, model.seed + seeds),
@@ -84,16 +84,6 @@ def _check_splits(data: Ratings, protocol: str, asked: dict[str, Any]) -> None:
     make_splits(data, protocol, seed=asked["seeds"][0], share=asked["share"], folds=asked["folds"])
 
 
-def _read(
-    path: Path, levels: str | None, user: str | None, item: str | None, rating: str | None, time: str | None
-) -> Ratings:
-    from doublefeature.readers import read_ratings
-
-    if time is None:
-        return load_ratings(path, levels, user, item, rating)
-    return read_ratings(path, levels=levels, user=user, item=item, rating=rating, time=time)
-
-
 def _check_targets(csv: Path | None, out: Path | None, plot: Path | None) -> None:
     """Raise before the work if what was asked for cannot be written after it."""
     for path, endings in ((csv, (".csv", ".parquet")), (out, (".json",))):
@@ -102,9 +92,9 @@ def _check_targets(csv: Path | None, out: Path | None, plot: Path | None) -> Non
                 raise InputError(f"{path}: the ending must be {' or '.join(endings)}.")
             check_writable(path)
     if plot is not None:
-        from doublefeature.evaluation.plots import check_plots
+        from doublefeature.evaluation.drawing import check_drawing
 
-        check_plots()
+        check_drawing()
         if plot.exists() and not plot.is_dir():
             raise InputError(f"{plot}: this is a file. Give a folder for the plots.")
         check_writable(plot / "scores.png" if plot.is_dir() else plot)

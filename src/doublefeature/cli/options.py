@@ -18,3 +18,4 @@ Levels = Annotated[str | None, typer.Option(help="Ordered levels, such as 1..5 o
 UserColumn = Annotated[str | None, typer.Option("--user-column", help="Name of the user column.")]
 ItemColumn = Annotated[str | None, typer.Option("--item-column", help="Name of the item column.")]
 RatingColumn = Annotated[str | None, typer.Option("--rating-column", help="Name of the rating column.")]
+TimeColumn = Annotated[str | None, typer.Option("--time-column", help="Name of the column of timestamps.")]

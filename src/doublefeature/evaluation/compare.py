@@ -6,25 +6,20 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from doublefeature.errors import EnvironmentProblem, SettingsError, show
 from doublefeature.evaluation.bootstrap import RESAMPLES, Scores
-from doublefeature.evaluation.evaluate import TOP_N, SplitFacts
-from doublefeature.evaluation.pairs import score_pairs
-from doublefeature.evaluation.peers.base import Codes, FloatArray, Peer, Settings
+from doublefeature.evaluation.evaluate import TOP_N, SplitFacts, judge_predicted
+from doublefeature.evaluation.peers.base import Peer, Settings
 from doublefeature.evaluation.peers.cells import Cell, Shelf, cell_key
 from doublefeature.evaluation.peers.comparison import Comparison
 from doublefeature.evaluation.peers.registry import ALL, OWN, find_models
 from doublefeature.evaluation.peers.runner import Plan, run_peer
-from doublefeature.evaluation.ranking import score_ranking
-from doublefeature.evaluation.scores import score_predictions
-from doublefeature.evaluation.splits import Split, make_splits
-from doublefeature.posterior.prediction import level_values
+from doublefeature.evaluation.ranking import listed_users
+from doublefeature.evaluation.splits import Split, splits_of
 from doublefeature.ratings import Ratings
 
 Say = Callable[[str], None]
-__all__ = ["MOST_LIST_PAIRS", "Comparison", "compare", "listed_users"]
+__all__ = ["MOST_LIST_PAIRS", "Comparison", "compare"]
 
 MOST_LIST_PAIRS = 20_000_000
 """Top-n lists are left out where more pairs than this would have to be predicted."""
@@ -95,18 +90,6 @@ def compare(
     )
 
 
-def listed_users(split: Split, top_n: int) -> Codes:
-    """Return the users whose top-n lists are judged."""
-    asked: list[Codes] = [np.zeros(0, np.int64)]
-
-    def note(users: Codes) -> FloatArray:
-        asked.append(users)
-        return np.zeros((users.size, split.train.n_items))
-
-    score_ranking(split, note, n=top_n, resamples=2)
-    return np.concatenate(asked)
-
-
 def _silent(text: str) -> None:
     pass
 
@@ -118,9 +101,7 @@ def _splits(
         if not ratings:
             raise SettingsError("at least one split is needed.")
         return list(ratings)
-    if not seeds:
-        raise SettingsError("at least one seed is needed, such as seeds=(0,).")
-    return [split for seed in seeds for split in make_splits(ratings, protocol, seed=seed, share=share, folds=folds)]
+    return splits_of(ratings, protocol, seeds, share, folds)
 
 
 def _candidates(peers: Sequence[Peer], given: Mapping[str, Settings], plan: Plan) -> dict[str, list[Settings]]:
@@ -140,7 +121,7 @@ def _candidates(peers: Sequence[Peer], given: Mapping[str, Settings], plan: Plan
 def _list_notes(splits: Sequence[Split], top_n: int | None) -> list[str]:
     if top_n is None:
         return []
-    n_pairs = max(listed_users(split, top_n).size * split.train.n_items for split in splits)
+    n_pairs = max(listed_users(split).size * split.train.n_items for split in splits)
     if n_pairs <= MOST_LIST_PAIRS:
         return []
     return [
@@ -156,7 +137,7 @@ def _cell(
     found = shelf.load(key, peer.name)
     if found is not None:
         return found
-    listed = None if top_n is None else listed_users(split, top_n)
+    listed = None if top_n is None else listed_users(split)
     outcome = run_peer(peer, split, candidates, plan, listed=listed, say=tell)
     cell = Cell.of(outcome, split, listed, top_n or 0)
     shelf.keep(key, peer.name, cell)
@@ -165,10 +146,6 @@ def _cell(
 
 def _judge(split: Split, cell: Cell, resamples: int) -> Scores:
     """Return all scores of a finished run."""
-    users, _, truth = split.test.triples()
-    proba, mean = cell.predicted
-    values = level_values(split.test.levels)
-    found = score_predictions(proba, truth, users, values, mean=mean, resamples=resamples)
-    found |= score_pairs(proba, truth, users, split.train, resamples=resamples)
+    found = judge_predicted(split, cell.predicted, resamples=resamples)
     lists = cell.list_scores(split.test.n_ratings, resamples)
     return found if lists is None else found | lists

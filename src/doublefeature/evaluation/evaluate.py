@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from doublefeature.errors import SettingsError
 from doublefeature.evaluation.baselines import Codes, FloatArray, Predicted, Predictor, fit_baselines
 from doublefeature.evaluation.bootstrap import RESAMPLES, Estimate, Scores, mean_score, paired_difference, plain
 from doublefeature.evaluation.pairs import score_pairs
 from doublefeature.evaluation.ranking import relevant_level, score_ranking
 from doublefeature.evaluation.scores import score_predictions
-from doublefeature.evaluation.splits import PROTOCOLS, Split, make_splits
+from doublefeature.evaluation.splits import PROTOCOLS, Split, splits_of
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.item_table import ItemTable
 from doublefeature.levels import Level
@@ -177,9 +176,7 @@ def evaluate(
     stop
         When set, the fit ends and `KeyboardInterrupt` is raised.
     """
-    if not seeds:
-        raise SettingsError("at least one seed is needed, such as seeds=(0,).")
-    parts = [split for seed in seeds for split in make_splits(ratings, protocol, seed=seed, share=share, folds=folds)]
+    parts = splits_of(ratings, protocol, seeds, share, folds)
     say = announce or (lambda text: None)
     scores: dict[str, list[Scores]] = {}
     seconds = []
@@ -206,13 +203,19 @@ def evaluate(
 
 def judge(split: Split, predictor: Predictor, *, top_n: int | None = TOP_N, resamples: int = RESAMPLES) -> Scores:
     """Return all scores of a fitted predictor on the held-out part: of ratings, of pairs and of top-n lists."""
-    users, items, truth = (column.astype(np.int64) for column in split.test.triples())
-    proba, mean = predictor.predict(users, items)
-    values = level_values(split.test.levels)
-    found = score_predictions(proba, truth, users, values, mean=mean, resamples=resamples)
-    found |= score_pairs(proba, truth, users, split.train, resamples=resamples)
+    users, items, _ = (column.astype(np.int64) for column in split.test.triples())
+    found = judge_predicted(split, predictor.predict(users, items), resamples=resamples)
     lists = None if top_n is None else score_ranking(split, predictor.means, n=top_n, resamples=resamples)
     return found if lists is None else found | lists
+
+
+def judge_predicted(split: Split, predicted: Predicted, *, resamples: int = RESAMPLES) -> Scores:
+    """Return the scores of ratings and of pairs of what was predicted for the held-out part, in stored order."""
+    users, _, truth = (column.astype(np.int64) for column in split.test.triples())
+    proba, mean = predicted
+    values = level_values(split.test.levels)
+    found = score_predictions(proba, truth, users, values, mean=mean, resamples=resamples)
+    return found | score_pairs(proba, truth, users, split.train, resamples=resamples)
 
 
 def common_names(parts: Sequence[Scores]) -> list[str]:

@@ -1,16 +1,14 @@
-"""Plots of an evaluation, as PNG and SVG. The only file here that needs matplotlib."""
+"""Plots of an evaluation, as PNG and SVG."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from doublefeature.errors import MissingExtraError
 from doublefeature.evaluation.bootstrap import Estimate, Scores
+from doublefeature.evaluation.drawing import draw_files, new_figure
 from doublefeature.evaluation.evaluate import Evaluation
 from doublefeature.evaluation.reliability import Bin, CalibrationError
 from doublefeature.evaluation.scores import MASSES
@@ -21,33 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#707070", "#cc79a7", "#e69f00", "#56b4e9")
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9,
-    "legend.frameon": False,
-    "svg.hashsalt": "doublefeature",
-}
-
-
-def check_plots() -> None:
-    """Raise unless matplotlib is installed."""
-    if find_spec("matplotlib") is None:
-        raise MissingExtraError("drawing plots", "plot")
 
 
 def draw_evaluation(evaluation: Evaluation) -> dict[str, bytes]:
     """Return the plots of an evaluation under their file names, each as PNG and as SVG."""
-    check_plots()
-    from matplotlib import rc_context
-
-    files = {}
-    with rc_context(_STYLE):
-        for name, figure in _figures(evaluation):
-            for form in ("png", "svg"):
-                files[f"{name}.{form}"] = _render(figure, form)
-    return files
+    return draw_files(_figures(evaluation), title_size=9)
 
 
 def _figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
@@ -67,7 +43,7 @@ def pooled_bins(parts: Sequence[Scores]) -> list[Bin]:
 
 def draw_calibration(bins: Mapping[str, Sequence[Bin]]) -> Figure:
     """Draw predicted probabilities of levels against how often they came true, one panel per method."""
-    figure = _new(2.6 * len(bins), 3.2)
+    figure = new_figure(2.6 * len(bins), 3.2)
     panels = figure.subplots(1, len(bins), sharex=True, sharey=True, squeeze=False)[0]
     for axes, (method, parts), colour in zip(panels, bins.items(), _cycle(len(bins)), strict=True):
         axes.plot([0, 1], [0, 1], color="#b0b0b0", linewidth=1)
@@ -82,7 +58,7 @@ def draw_calibration(bins: Mapping[str, Sequence[Bin]]) -> Figure:
 
 def draw_coverage(summaries: Mapping[str, Mapping[str, Estimate]]) -> Figure:
     """Draw how often the sets of levels hold what they promise, as points above or below the promise."""
-    figure = _new(5.2, 3.0)
+    figure = new_figure(5.2, 3.0)
     axes = figure.subplots()
     axes.axhspan(-2, 2, color="#eeeeee")
     axes.axhline(0, color="#b0b0b0", linewidth=1)
@@ -105,7 +81,7 @@ def draw_scores(summaries: Mapping[str, Mapping[str, Estimate]]) -> Figure:
     names = [name for name in ordered(every) if look_of(name).better != "neither"]
     columns = 4
     rows = -(-len(names) // columns)
-    figure = _new(10.5, 0.7 + rows * (0.5 + 0.22 * len(summaries)))
+    figure = new_figure(10.5, 0.7 + rows * (0.5 + 0.22 * len(summaries)))
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axes, name in zip(panels, names, strict=False):
         _score_panel(axes, name, summaries)
@@ -132,16 +108,3 @@ def _score_panel(axes: Axes, name: str, summaries: Mapping[str, Mapping[str, Est
 
 def _cycle(n: int) -> list[str]:
     return [_COLOURS[k % len(_COLOURS)] for k in range(n)]
-
-
-def _new(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def _render(figure: Figure, form: str) -> bytes:
-    out = io.BytesIO()
-    details: dict[str, Any] = {"metadata": {"Date": None}} if form == "svg" else {"dpi": 150}
-    figure.savefig(out, format=form, **details)
-    return out.getvalue()

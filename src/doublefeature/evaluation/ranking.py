@@ -70,8 +70,7 @@ def score_ranking(
         Look at so many users at most, drawn at random; None looks at all.
     """
     check_count("n", n, least=1)
-    border = relevant_level(split.test.n_levels) if relevant is None else relevant
-    found = split.test.subset(split.test.arrays.levels >= border)
+    found = _relevant(split, relevant)
     users = _chosen(found, most_users, seed)
     if not users.size:
         return None
@@ -79,6 +78,17 @@ def score_ranking(
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Lists._fields}
     tallies: dict[str, Tally] = {f"{name}_{n}": Ratio.of(users, columns[name]) for name in Lists._fields[1:]}
     return judge_tallies(split.test.n_ratings, tallies, resamples=resamples, seed=seed)
+
+
+def listed_users(split: Split) -> Codes:
+    """Return the users whose lists `score_ranking` looks at unless told otherwise."""
+    return _chosen(_relevant(split, None), MOST_USERS, seed=0)
+
+
+def _relevant(split: Split, relevant: int | None) -> Ratings:
+    """Return the held-out ratings at or above the lowest relevant level."""
+    border = relevant_level(split.test.n_levels) if relevant is None else relevant
+    return split.test.subset(split.test.arrays.levels >= border)
 
 
 def _chosen(found: Ratings, most: int | None, seed: int) -> Codes:

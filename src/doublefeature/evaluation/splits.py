@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -116,6 +117,13 @@ def _one_per_user(ratings: Ratings, rng: np.random.Generator) -> Mask:
     mask = np.zeros(ratings.n_ratings, bool)
     mask[starts[enough] + rng.integers(0, counts[enough])] = True
     return mask
+
+
+def splits_of(ratings: Ratings, protocol: str, seeds: Sequence[int], share: float | None, folds: int) -> list[Split]:
+    """Return the splits of several seeds, one after the other."""
+    if not seeds:
+        raise SettingsError("at least one seed is needed, such as seeds=(0,).")
+    return [split for seed in seeds for split in make_splits(ratings, protocol, seed=seed, share=share, folds=folds)]
 
 
 def _folds(ratings: Ratings, folds: int, rng: np.random.Generator) -> list[Mask]:

@@ -15,7 +15,8 @@ from doublefeature.posterior.alignment import from_bits, to_bits
 from doublefeature.posterior.arrays import Arrays, decode_arrays, encode_arrays
 from doublefeature.posterior.disk import Disk, read_file, write_file
 from doublefeature.posterior.draws import Posterior
-from doublefeature.posterior.features import Allocation, FeatureSummary, estimate, summarise
+from doublefeature.posterior.feature_summary import FeatureSummary
+from doublefeature.posterior.features import Allocation, estimate, summarise
 from doublefeature.posterior.loading import read_manifest_text
 
 FILE = "features.safetensors"

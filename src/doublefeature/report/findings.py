@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.posterior.features import FeatureSummary
+from doublefeature.posterior.feature_summary import FeatureSummary
 from doublefeature.report.markup import (
     Html,
     count,

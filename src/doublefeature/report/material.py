@@ -9,7 +9,7 @@ from functools import cached_property
 from doublefeature.errors import NotFittedError, SettingsError
 from doublefeature.inference.diagnostics import Diagnosis
 from doublefeature.levels import Level, format_levels
-from doublefeature.posterior.features import FeatureSummary
+from doublefeature.posterior.feature_summary import FeatureSummary
 from doublefeature.posterior.predict import n_levels_of
 from doublefeature.posterior.prediction import level_values
 from doublefeature.recommender import DoubleFeature

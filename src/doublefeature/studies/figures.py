@@ -1,15 +1,13 @@
-"""Figures of the simulation study, as PNG and SVG. The only file here that needs matplotlib."""
+"""Figures of the simulation study, as PNG and SVG."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from doublefeature.errors import MissingExtraError
+from doublefeature.evaluation.drawing import draw_files, new_figure
 from doublefeature.studies.recovery import LARGE, Cell
 
 if TYPE_CHECKING:
@@ -18,34 +16,12 @@ if TYPE_CHECKING:
 
 COLOURS = {"doublefeature": "#0072b2", "factorisation": "#d55e00", "oracle": "#707070", "majority": "#b0a000"}
 _MARKERS = {"oracle": "_", "doublefeature": "o", "factorisation": "s", "majority": "x"}
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10,
-    "legend.frameon": False,
-    "svg.hashsalt": "doublefeature",
-}
 _TRUE, _FOUND = "#404040", "#0072b2"
-
-
-def check_figures() -> None:
-    """Raise unless matplotlib is installed."""
-    if find_spec("matplotlib") is None:
-        raise MissingExtraError("drawing figures", "plot")
 
 
 def draw_figures(cells: Sequence[Cell]) -> dict[str, bytes]:
     """Return every figure of the study under its file name, each as PNG and as SVG."""
-    check_figures()
-    from matplotlib import rc_context
-
-    files = {}
-    with rc_context(_STYLE):
-        for name, figure in _figures(cells):
-            files[f"{name}.png"] = _render(figure, "png")
-            files[f"{name}.svg"] = _render(figure, "svg")
-    return files
+    return draw_files(_figures(cells), title_size=10)
 
 
 def _figures(cells: Sequence[Cell]) -> Iterator[tuple[str, Figure]]:
@@ -58,22 +34,9 @@ def _figures(cells: Sequence[Cell]) -> Iterator[tuple[str, Figure]]:
             yield f"features_tau{tau:g}_seed{cell.seed}", draw_features(cell)
 
 
-def _new(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def _render(figure: Figure, form: str) -> bytes:
-    out = io.BytesIO()
-    details: dict[str, Any] = {"metadata": {"Date": None}} if form == "svg" else {"dpi": 150}
-    figure.savefig(out, format=form, **details)
-    return out.getvalue()
-
-
 def draw_accuracy(cells: Sequence[Cell]) -> Figure:
     """Draw the test accuracy of every method for every seed."""
-    figure = _new(6.4, 3.4)
+    figure = new_figure(6.4, 3.4)
     axes = figure.subplots()
     places = np.arange(len(cells))
     for name, marker in _MARKERS.items():
@@ -90,7 +53,7 @@ def draw_accuracy(cells: Sequence[Cell]) -> Figure:
 
 def draw_users(cells: Sequence[Cell]) -> Figure:
     """Draw box plots over users of all data sets: accuracy, and accuracy in the top ten."""
-    figure = _new(7.2, 3.4)
+    figure = new_figure(7.2, 3.4)
     titles = {"accuracy": "held-out ratings predicted exactly", "top": "top ten among held-out ratings found"}
     for axes, (measure, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
         _draw_boxes(axes, cells, measure)
@@ -125,7 +88,7 @@ def draw_sweeps(cells: Sequence[Cell]) -> Figure:
     """Draw the number of features after every sweep, one panel per data set and one line per chain."""
     columns = min(5, len(cells))
     rows = -(-len(cells) // columns)
-    figure = _new(max(6.4, 2.0 * columns + 0.8), 1.8 * rows + 1.0)
+    figure = new_figure(max(6.4, 2.0 * columns + 0.8), 1.8 * rows + 1.0)
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for place, (axes, cell) in enumerate(zip(panels, cells, strict=False)):
         for chain in cell.n_features:
@@ -150,7 +113,7 @@ def draw_features(cell: Cell) -> Figure:
     true, found = cell.truth, cell.estimate
     n_users, n_items = true["n_users"], true["n_items"]
     n_features = len(true["effect"])
-    figure = _new(max(6.0, 0.52 * n_features + 1.5), 7.6)
+    figure = new_figure(max(6.0, 0.52 * n_features + 1.5), 7.6)
     panels = figure.subplots(3, 2, sharex=True, height_ratios=(4, 5, 3))
     for column, (side, colour, title) in enumerate(((true, _TRUE, "planted"), (found, _FOUND, "estimate"))):
         for row, (key, size) in enumerate((("users", n_users), ("items", n_items))):

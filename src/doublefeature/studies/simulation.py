@@ -73,13 +73,14 @@ def run_simulation_study(
     design, grid
         The simulated design, whose τ is replaced, and what the peer is tuned over.
     """
-    from doublefeature.studies.figures import check_figures, draw_figures
+    from doublefeature.evaluation.drawing import check_drawing
+    from doublefeature.studies.figures import draw_figures
 
     chosen = [check_seed(seed) for seed in seeds]
     if not chosen or not taus:
         raise SettingsError("a study needs at least one seed and one noise scale.")
     check_factorisation()
-    check_figures()
+    check_drawing()
     prepare_folder(out)
     plan = schedule or DEFAULT_SCHEDULE
     plan = replace(plan, threads=threads or plan.threads)

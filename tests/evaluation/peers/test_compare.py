@@ -1,26 +1,25 @@
 import csv
 import io
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from doublefeature.cli import main
 from doublefeature.errors import EnvironmentProblem, SettingsError, StoreError
 from doublefeature.evaluation import compare as comparing
 from doublefeature.evaluation.baselines import Predicted, fit_baselines
 from doublefeature.evaluation.bootstrap import Ratio, paired_difference
-from doublefeature.evaluation.compare import Comparison, compare, listed_users
+from doublefeature.evaluation.compare import Comparison, compare
 from doublefeature.evaluation.evaluate import judge
 from doublefeature.evaluation.peers import registry, runner
 from doublefeature.evaluation.peers.cells import Cell
 from doublefeature.evaluation.peers.child import Usage
 from doublefeature.evaluation.peers.runner import Plan, Trial
 from doublefeature.evaluation.peers.table import BEGIN, END, grids, heading, markdown, put_into, ranked, rich_tables
-from doublefeature.evaluation.ranking import score_ranking
+from doublefeature.evaluation.ranking import listed_users, score_ranking
 from doublefeature.evaluation.splits import make_splits
 from doublefeature.studies.recovery import Design, simulate
+from tests.command import call
 from tests.evaluation.peers.fakes import LEVELS, POINTS, FitHere
 
 
@@ -85,7 +84,7 @@ class TestScores:
 
     def test_lists_of_the_users_that_are_judged(self, ratings, here):
         split = make_splits(ratings, "holdout", seed=0)[0]
-        users = listed_users(split, 10)
+        users = listed_users(split)
         asked = []
 
         def means(batch):
@@ -247,18 +246,11 @@ class TestTables:
 class TestCommand:
     @pytest.fixture
     def run(self, monkeypatch, capsys, here):
-        def call(*words):
-            monkeypatch.setattr(sys, "argv", ["doublefeature", "compare", *map(str, words)])
-            code = 0
-            try:
-                main()
-            except SystemExit as leave:
-                code = int(leave.code or 0)
-            caught = capsys.readouterr()
-            assert "Traceback" not in caught.err
-            return code, caught.out, caught.err
+        def compared(*words):
+            done = call(monkeypatch, capsys, "compare", *words)
+            return done.code, done.out, done.err
 
-        return call
+        return compared
 
     def test_json_and_files(self, run, file, tmp_path):
         code, out, _ = run(
