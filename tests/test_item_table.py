@@ -40,7 +40,7 @@ def test_latin_1_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the item table is empty"),
+        ("", "the table of items is empty"),
         ("1 Alien\n", "no two columns"),
         ("1,Alien\n1,Heat\n", "line 2: item 1 comes twice"),
         ('1,"Alien\n2,Heat\n', "Close the quotes"),

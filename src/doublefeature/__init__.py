@@ -15,6 +15,7 @@ from doublefeature._version import __version__
 
 if TYPE_CHECKING:
     from doublefeature.config import Moves, Priors, Schedule, preset
+    from doublefeature.covariates import with_covariates
     from doublefeature.datasets import load_dataset
     from doublefeature.errors import (
         DoubleFeatureError,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
         StoreError,
     )
     from doublefeature.inference.chain import Start, run_chain, sample
-    from doublefeature.item_table import read_items
+    from doublefeature.item_table import read_items, read_users
     from doublefeature.posterior.prediction import Prediction
     from doublefeature.ratings import Ratings
     from doublefeature.readers import read_ratings
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "config": ("Moves", "Priors", "Schedule", "preset"),
+    "covariates": ("with_covariates",),
     "datasets": ("load_dataset",),
     "errors": ("DoubleFeatureError", "NotFittedError", "RatingsError", "SettingsError", "StoreError"),
     "inference.chain": ("Start", "run_chain", "sample"),
     "posterior.prediction": ("Prediction",),
-    "item_table": ("read_items",),
+    "item_table": ("read_items", "read_users"),
     "ratings": ("Ratings",),
     "readers": ("read_ratings",),
     "recommender": ("DoubleFeature", "load"),
@@ -61,8 +63,10 @@ __all__ = [
     "preset",
     "read_items",
     "read_ratings",
+    "read_users",
     "run_chain",
     "sample",
+    "with_covariates",
 ]
 
 

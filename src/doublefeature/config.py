@@ -96,6 +96,8 @@ class Priors(_Settings):
     (beyond the paper; needs graded features and user offsets, and a mass that is not learnt)."""
     choice_sd: float = 0.3
     """σ_c: spread of these shifts of the log odds of belonging."""
+    item_choices: bool = False
+    """Who chose to rate an item tells about it too: as many components shift items' memberships and offsets."""
     free_cutpoints: bool = False
     """Inner cutpoints between the first and the last are sampled, uniform in order (beyond the paper)."""
     effect_values: tuple[float, ...] = ()
@@ -116,13 +118,17 @@ class Priors(_Settings):
             _check_positive("noise_scale", self.noise_scale)
         if self.base is not None:
             _check_number("base", self.base)
-        for name in ("item_rate_by_feature", "free_cutpoints", *_NEEDS.values()):
+        for name in ("item_rate_by_feature", "item_choices", "free_cutpoints", *_NEEDS.values()):
             _check_flag(name, getattr(self, name))
         self._check_learn()
         self._check_effect_values()
         check_count("choices", self.choices, least=0)
         if self.choices and not (self.graded and self.user_offsets):
             raise SettingsError("choices need graded=True and user_offsets=True.")
+        if self.item_choices and not (self.choices and self.item_offsets):
+            raise SettingsError("item_choices need choices above 0 and item_offsets=True.")
+        if self.item_choices and (self.item_rate_by_feature or "item_rate" in self.learn):
+            raise SettingsError("with item_choices every feature has log odds of its own: do not learn item_rate.")
         if self.choices and "mass" in self.learn:
             raise SettingsError("with choices the mass cannot be learnt: leave it out of learn.")
 
@@ -155,7 +161,7 @@ class Priors(_Settings):
     def with_everything_learnt(self) -> Priors:
         """Return the same model with every hyperparameter that has a meaning in it learnt."""
         names = [] if self.choices else ["mass"]
-        names += [] if self.item_rate_by_feature else ["item_rate"]
+        names += [] if self.item_rate_by_feature or self.item_choices else ["item_rate"]
         names += [] if self.effect_values else ["effect_sd"]
         names += [name for name, needed in _NEEDS.items() if getattr(self, needed)]
         return replace(self, learn=tuple(names))

@@ -1,4 +1,4 @@
-"""A table beside the ratings: titles and other columns of items, by raw id."""
+"""A table beside the ratings: titles and other columns of items, or columns of users, by raw id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ ItemTable = dict[Hashable, dict[str, str]]
 """Columns of every item; `title` is among them when the table has one."""
 
 SEPARATORS = ("::", "\t", "|", ";", ",")
-ID_NAMES = ("item", "itemid", "movieid", "id", "iid", "movie")
+ID_NAMES = {
+    "item": ("item", "itemid", "movieid", "id", "iid", "movie"),
+    "user": ("user", "userid", "uid", "id", "customerid"),
+}
 TITLE_NAMES = ("title", "name", "label", "movietitle")
 MOST_BYTES = 256 * 2**20
 
@@ -24,41 +27,54 @@ def read_items(source: str | os.PathLike[str]) -> ItemTable:
     """Read a text table whose first column, or the one named like an item id, holds item ids.
 
     With or without header; separators `::`, tab, `|`, `;` and `,`; UTF-8, or Latin-1 as MovieLens has it. Without a
-    header the second column is the title.
+    header the second column is the title, and others are `column 3`, `column 4`, ….
     """
+    return _read(source, "item")
+
+
+def read_users(source: str | os.PathLike[str]) -> ItemTable:
+    """Read a table of users in the ways of `read_items`; without a header columns are `column 2`, `column 3`, …."""
+    return _read(source, "user")
+
+
+def _read(source: str | os.PathLike[str], role: str) -> ItemTable:
     path = Path(source)
     name = display_name(path)
-    rows = _rows(_text(path, name), name)
+    rows = _rows(_text(path, name, role), name, role)
     first = [_plain(cell) for cell in rows[0]]
-    has_header = any(cell in ID_NAMES for cell in first)
-    columns = rows[0] if has_header else ["id", "title", *(f"column {k}" for k in range(3, len(first) + 1))]
-    at = next((k for k, cell in enumerate(first) if cell in ID_NAMES), 0) if has_header else 0
-    names = ["title" if _plain(column) in TITLE_NAMES else column.strip() for column in columns]
+    has_header = any(cell in ID_NAMES[role] for cell in first)
+    columns = rows[0] if has_header else ["id", *(f"column {k}" for k in range(2, len(first) + 1))]
+    at = next((k for k, cell in enumerate(first) if cell in ID_NAMES[role]), 0) if has_header else 0
+    names = [column.strip() for column in columns]
+    if role == "item":
+        names = ["title" if _plain(column) in TITLE_NAMES else column for column in names]
+        if not has_header and len(names) > 1:
+            names[1] = "title"
     body = rows[1:] if has_header else rows
     ids = ids_of([row[at].strip() for row in body])
     table: ItemTable = {}
     for line, (label, row) in enumerate(zip(ids, body, strict=True), 1 + has_header):
         if label in table:
-            raise RatingsError(f"{name}, line {line}: item {show(label)} comes twice. Keep one row per item.")
+            raise RatingsError(f"{name}, line {line}: {role} {show(label)} comes twice. Keep one row per {role}.")
         table[label] = {key: cell.strip() for k, (key, cell) in enumerate(zip(names, row, strict=False)) if k != at}
     return table
 
 
-def _text(path: Path, name: str) -> str:
+def _text(path: Path, name: str, role: str) -> str:
     with opened(path) as raw:
         data = raw.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        raise RatingsError(f"{name}: an item table above {MOST_BYTES >> 20} MB. Give the columns that matter only.")
+        raise RatingsError(f"{name}: a table of {role}s above {MOST_BYTES >> 20} MB. Give the columns that matter.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return data.decode("latin-1")
 
 
-def _rows(text: str, name: str) -> list[list[str]]:
+def _rows(text: str, name: str, role: str) -> list[list[str]]:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
-        raise RatingsError(f"{name}: the item table is empty. Each line needs an item id and a title.")
+        raise RatingsError(f"{name}: the table of {role}s is empty. Each line needs an id and something else.")
     separator = next((mark for mark in SEPARATORS if all(mark in line for line in lines[:20])), None)
     if separator is None:
         raise RatingsError(f"{name}, line 1: no two columns between any of {', '.join(map(repr, SEPARATORS))}.")

@@ -48,6 +48,24 @@ class RatingArrays(NamedTuple):
     positions: NDArray[np.uint32]  # (n_ratings,)  where that rating sits in item_codes and levels
 
 
+class Covariates(NamedTuple):
+    """What is known of users and items besides the ratings, as numbers of mean 0 (see `with_covariates`)."""
+
+    users: NDArray[np.float64] | None = None  # (n_users, columns)
+    items: NDArray[np.float64] | None = None  # (n_items, columns)
+    user_names: tuple[str, ...] = ()
+    item_names: tuple[str, ...] = ()
+
+    def of(self, user_codes: NDArray[np.int64], item_codes: NDArray[np.int64]) -> Covariates:
+        """Return the rows of some users and items."""
+        users = None if self.users is None else self.users[user_codes]
+        items = None if self.items is None else self.items[item_codes]
+        return self._replace(users=users, items=items)
+
+
+NO_COVARIATES = Covariates()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Ratings:
     """Who rated what, and how: the data every model here learns from.
@@ -66,6 +84,8 @@ class Ratings:
     times
         When each rating was given, in stored order and in any unit; None when the source does not say. Two ratings
         that differ in their times only have the same fingerprint.
+    covariates
+        Columns of users and items as numbers, where a model is to use them (see `with_covariates`).
 
     Examples
     --------
@@ -78,6 +98,7 @@ class Ratings:
     levels: Levels
     arrays: RatingArrays
     times: NDArray[np.float64] | None = None
+    covariates: Covariates = NO_COVARIATES
 
     @classmethod
     def from_triples(
@@ -198,6 +219,10 @@ class Ratings:
             digest.update("\n".join(map(repr, labels)).encode())
         for part in (self.arrays.user_ptr, self.arrays.item_codes, self.arrays.levels):
             digest.update(part.astype(part.dtype.newbyteorder("<"), copy=False).data)
+        for names, table in zip(self.covariates[2:], self.covariates[:2], strict=True):
+            if table is not None:
+                digest.update("\n".join(names).encode())
+                digest.update(np.ascontiguousarray(table, "<f8").data)
         return digest.hexdigest()
 
     def user_code(self, user: Hashable) -> int:
@@ -269,15 +294,17 @@ class Ratings:
         left = np.bincount(users, minlength=self.n_users)
         keep_user = left >= _whole(min_ratings_per_user, "min_ratings_per_user", 1)
         rows = keep_user[users]
-        return Ratings.from_codes(
+        kept = np.flatnonzero(keep_user), np.flatnonzero(keep_item)
+        chosen = Ratings.from_codes(
             (np.cumsum(keep_user) - 1)[users[rows]],
             (np.cumsum(keep_item) - 1)[items[rows]],
             levels[rows],
-            users=[self.users[code] for code in np.flatnonzero(keep_user).tolist()],
-            items=[self.items[code] for code in np.flatnonzero(keep_item).tolist()],
+            users=[self.users[code] for code in kept[0].tolist()],
+            items=[self.items[code] for code in kept[1].tolist()],
             levels=self.levels,
             times=None if among.times is None else among.times[rows],
         )
+        return replace(chosen, covariates=self.covariates.of(*kept))
 
     @cached_property
     def _user_index(self) -> dict[Hashable, int]:

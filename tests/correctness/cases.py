@@ -10,6 +10,7 @@ import numpy as np
 
 from doublefeature.config import Moves, Priors
 from doublefeature.kernels.scene import Scene
+from doublefeature.model.choices import traits_of
 from doublefeature.model.generative import (
     Parameters,
     base_of,
@@ -18,7 +19,8 @@ from doublefeature.model.generative import (
     log_joint,
     log_prior,
 )
-from tests.correctness.tiny import scene_of
+from doublefeature.model.state import Traits
+from tests.correctness.tiny import ratings_of, scene_of
 
 DIRECT, TABLE = 10**9, 1
 """Numbers of ratings from which likelihoods are read off a table: never, always."""
@@ -34,15 +36,16 @@ class Case:
     n_levels: int
     scene: Scene
     rng: np.random.Generator
+    traits: Traits
 
     def density(self, parameters: Parameters) -> float:
         """Log joint density of an unordered set of features."""
-        joint = log_joint(parameters, self.priors, *self.observed, self.n_levels)
+        joint = log_joint(parameters, self.priors, *self.observed, self.n_levels, self.traits)
         return joint + lgamma(parameters.n_features + 1)
 
     def likelihood(self, parameters: Parameters) -> float:
-        joint = log_joint(parameters, self.priors, *self.observed, self.n_levels)
-        return joint - log_prior(parameters, self.priors)
+        joint = log_joint(parameters, self.priors, *self.observed, self.n_levels, self.traits)
+        return joint - log_prior(parameters, self.priors, self.traits)
 
     def gain(self, users: np.ndarray, items: np.ndarray, effect: float) -> float:
         """Log likelihood gained by one more feature."""
@@ -77,7 +80,13 @@ def random_graded_priors(rng: np.random.Generator) -> Priors:
     """Draw priors of the full model, some switches off."""
     more = {name: bool(rng.random() < 0.6) for name in ("user_scales", "free_cutpoints")}
     spread = {"grade_sd": rng.uniform(0.3, 0.9), "user_scale_sd": rng.uniform(0.2, 0.5)}
-    return replace(random_priors(rng), effect_values=(), learn=(), graded=True, **more, **spread)
+    priors = replace(random_priors(rng), effect_values=(), learn=(), graded=True, **more, **spread)
+    if rng.random() < 0.5:
+        return priors
+    both = bool(rng.random() < 0.6)
+    sides = {"user_offsets": True, "item_offsets": both or priors.item_offsets}
+    sides["item_rate_by_feature"] = priors.item_rate_by_feature and not both
+    return replace(priors, choices=int(rng.integers(1, 3)), choice_sd=0.5, item_choices=both, **sides)
 
 
 def random_case(
@@ -88,11 +97,13 @@ def random_case(
     """Draw sizes, priors, parameters and ratings (half of the time ratings that ignore the parameters)."""
     priors = draw_priors(rng)
     n_users, n_items, n_levels = int(rng.integers(3, 8)), int(rng.integers(2, 7)), int(rng.integers(2, 7))
-    parameters = draw_parameters(priors, n_users, n_items, rng, n_levels)
-    while parameters.n_features > 5:
-        parameters = draw_parameters(priors, n_users, n_items, rng, n_levels)
     chosen = np.flatnonzero(rng.random(n_users * n_items) < rng.uniform(0.3, 1.0))
     users, items = chosen // n_items, chosen % n_items
+    pairs = ratings_of(users, items, np.zeros_like(users), n_users, n_items, n_levels)
+    traits = traits_of(pairs.arrays, priors)
+    parameters = draw_parameters(priors, n_users, n_items, rng, n_levels, traits)
+    while parameters.n_features > 5:
+        parameters = draw_parameters(priors, n_users, n_items, rng, n_levels, traits)
     if rng.random() < 0.5:
         scores = parameters.scores(users, items, base_of(priors, n_levels))
         levels = draw_levels(scores, parameters.noise_of(users), parameters.cutpoints, rng)
@@ -101,7 +112,7 @@ def random_case(
     observed = (users, items, levels)
     moves = Moves(table_from=table_from)
     scene = scene_of(parameters, priors, moves, observed, n_levels, (int(rng.integers(2**31)), 0))
-    return Case(priors, parameters, observed, n_levels, scene, rng)
+    return Case(priors, parameters, observed, n_levels, scene, rng, traits)
 
 
 def with_feature(p: Parameters, users: np.ndarray, items: np.ndarray, effect: float, rate: float) -> Parameters:

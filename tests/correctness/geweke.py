@@ -41,6 +41,7 @@ STATISTICS = (
     "Σα²", "α₀", "τ", "log τ", "τ⁻²", "mean r", "#top", "#mid", "Σrη", "log-lik", "ρ₀r₀", "r₀r₁", "λ", "p",
     "σ_θ", "σ_ρ", "σ_α", "Σp_k", "σ_w", "σ_v", "Σw", "Σw²", "Σ(w−θ)²", "w₀r₀",
     "Σ log scale", "Σ log² scale", "scale₀r₀", "c₂", "c₂²", "c₂c₃", "Σa", "Σd", "Σd²", "Σ dm", "δ₀", "δ²", "Σzα",
+    "Σb", "Σg²", "Σ gn", "ε²", "Σxρ",
 )  # fmt: skip
 COMPLEMENT_SIGN, NO_JACOBIAN, STALE_LATENT = 1, 2, 3
 MUTATIONS = {"complement sign": COMPLEMENT_SIGN, "τ without Jacobian": NO_JACOBIAN, "stale Z": STALE_LATENT}
@@ -109,18 +110,28 @@ def statistics(scene: Scene, out: np.ndarray) -> None:
         out[38] += log_scale * log_scale
     out[39] += math.log(scene.model.scales[state.user_scale[0]]) * abs(levels[0] - 2.0)
     for slot in slots:
-        for t in range(state.trait.shape[1]):
+        for t in range(state.user_weights.shape[1]):
             if t == 0:
-                out[43] += state.trait[slot, 0]
+                out[43] += state.user_weights[slot, 0]
             else:
-                out[44] += state.trait[slot, t]
-                out[45] += state.trait[slot, t] ** 2
-                out[46] += state.trait[slot, t] * users[slot]
-    for t in range(state.offset_trait.size):
-        out[47] += state.offset_trait[t] * (t == 0)
-        out[48] += state.offset_trait[t] ** 2
+                out[44] += state.user_weights[slot, t]
+                out[45] += state.user_weights[slot, t] ** 2
+                out[46] += state.user_weights[slot, t] * users[slot]
+        for t in range(state.item_weights.shape[1]):
+            if t == 0:
+                out[50] += state.item_weights[slot, 0]
+            else:
+                out[51] += state.item_weights[slot, t] ** 2
+                out[52] += state.item_weights[slot, t] * items[slot]
+    for t in range(state.user_offset_weights.size):
+        out[47] += state.user_offset_weights[t] * (t == 0)
+        out[48] += state.user_offset_weights[t] ** 2
         for u in range(state.user_offset.size):
-            out[49] += scene.model.traits[u, t] * state.user_offset[u]
+            out[49] += scene.model.user_offset_traits[u, t] * state.user_offset[u]
+    for t in range(state.item_offset_weights.size):
+        out[53] += state.item_offset_weights[t] ** 2
+        for i in range(rho.size):
+            out[54] += scene.model.item_traits[i, t] * rho[i]
     out[40] += state.cutpoints[2]
     out[41] += state.cutpoints[2] ** 2
     out[42] += state.cutpoints[2] * state.cutpoints[3]
@@ -190,7 +201,8 @@ def without_jacobian(scene: Scene) -> Scene:
         m.rate_by_feature, m.rate_in, m.rate_out, m.learn_effect_sd, m.learn_item_sd, m.learn_user_sd,
         m.learn_grade_sd, m.learn_scale_sd, m.sd_shape, m.effect_sd_rate, m.item_sd_rate, m.user_sd_rate,
         m.grade_sd_rate, m.scale_sd_rate, m.item_offsets, m.user_offsets, m.free_cutpoints, m.scales, m.effect_values,
-        m.item_offset_mean, m.user_offset_mean, m.traits, m.trait_sd, m.offset_trait_sd,
+        m.item_offset_mean, m.user_offset_mean, m.user_traits, m.user_offset_traits, m.item_traits, m.weight_sd,
+        m.item_logit, m.offset_weight_sd,
     )  # fmt: skip
     return Scene(
         scene.users, scene.items, scene.state, model, scene.like, scene.scores, scene.latent, scene.tally,
@@ -258,6 +270,8 @@ _FULL = replace(_ALPHA, **_MORE).with_everything_learnt()
 _FULL_RATES = replace(_ALPHA, item_rate_by_feature=True, **_MORE).with_everything_learnt()
 _CHOICES = replace(_ALPHA, graded=True, effect_sd=0.8, grade_sd=0.6, choices=1, choice_sd=0.4)
 _FULL_CHOICES = replace(_ALPHA, **_MORE, choices=2, choice_sd=0.3).with_everything_learnt()
+_ITEM_CHOICES = replace(_CHOICES, item_choices=True)
+_FULL_ITEM_CHOICES = replace(_ALPHA, **_MORE, choices=2, choice_sd=0.3, item_choices=True).with_everything_learnt()
 _ALL = Moves(settle=0, effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
 
 ENGINES = (
@@ -281,6 +295,9 @@ ENGINES = (
     Engine("choices, private births only", _CHOICES, _moves(user_scan="parallel")),
     Engine("choices, feature moves only", _CHOICES, _moves(prior_singletons=False, feature_moves=2)),
     Engine("choices, everything", _FULL_CHOICES, _ALL),
+    Engine("choices of both, private births only", _ITEM_CHOICES, _moves(user_scan="parallel")),
+    Engine("choices of both, feature moves only", _ITEM_CHOICES, _moves(prior_singletons=False, feature_moves=2)),
+    Engine("choices of both, everything", _FULL_ITEM_CHOICES, _ALL),
     Engine("everything, table", _ALPHA.with_everything_learnt(), Moves(**{**_ALL.to_dict(), "table_from": 1}), cost=40),
     Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2, cost=10),
 )

@@ -218,15 +218,17 @@ def _weight(case: Case, candidate: Candidate, draw: bool, step: int) -> float:
     return total
 
 
-def new_candidate(n_users: int, n_items: int) -> Candidate:
+def new_candidate(scene: Scene) -> Candidate:
+    state = scene.state
+    n_users, n_items = state.user_offset.size, state.item_offset.size
     return Candidate(
-        np.zeros(n_users, np.uint8), np.zeros(n_items, np.uint8), np.zeros(1), np.zeros(n_items), np.zeros(0)
-    )
+        np.zeros(n_users, np.uint8), np.zeros(n_items, np.uint8), np.zeros(1), np.zeros(n_items),
+        np.zeros(state.user_weights.shape[1]), np.zeros(state.item_weights.shape[1]),
+    )  # fmt: skip
 
 
 def whole_features(case: Case) -> Pairs:
-    n_users, n_items = case.sizes
-    candidate = new_candidate(n_users, n_items)
+    candidate = new_candidate(case.scene)
     yield weigh(case.scene, candidate, True, 8), _weight(case, candidate, True, 8)
     if not candidate.users.any():
         candidate.users[0] = 1

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from tests.correctness.cases import random_case, random_graded_priors
-from tests.correctness.graded import conditionals, graded_weight, spreads, whole_graded_features
+from tests.correctness.graded import conditionals, graded_weight, spreads, trait_weights, whole_graded_features
 from tests.correctness.ratios import error, new_candidate
 
 
@@ -20,13 +20,19 @@ def test_weights_of_whole_features() -> None:
     assert max(error(*pair) for pair in pairs) < 1e-8
 
 
+def test_weights_of_traits_and_private_births() -> None:
+    pairs = [pair for case in cases(80) for pair in trait_weights(case)]
+    assert len(pairs) > 40
+    assert max(error(*pair) for pair in pairs) < 1e-8
+
+
 def test_a_weight_that_forgets_the_centre_is_seen() -> None:
     """The planted bug: θ kept at one value instead of summed over."""
     from tests.correctness.graded import centre_log_density, weigh
 
     wrong = []
     for case in cases(25):
-        candidate = new_candidate(*case.sizes)
+        candidate = new_candidate(case.scene)
         used = weigh(case.scene, candidate, True, 8)
         truth = graded_weight(case, candidate, True, 8)
         if math.isfinite(truth) and candidate.items.any():

@@ -7,7 +7,7 @@ import numpy as np
 from doublefeature.config import Moves, Priors
 from doublefeature.kernels.scene import Scene
 from doublefeature.kernels.sweep import build_scene
-from doublefeature.model.choices import choice_components
+from doublefeature.model.choices import traits_of
 from doublefeature.model.generative import Parameters, base_of, draw_levels, draw_parameters, state_of
 from doublefeature.ratings import Ratings
 
@@ -48,9 +48,7 @@ def scene_of(
 def draw_all(priors: Priors, users, items, sizes: tuple[int, int, int], rng):
     """Draw parameters from the prior and levels given them."""
     n_users, n_items, n_levels = sizes
-    traits = None
-    if priors.choices:
-        traits = choice_components(ratings_of(users, items, np.zeros_like(users), *sizes).arrays, priors.choices)
+    traits = traits_of(ratings_of(users, items, np.zeros_like(users), *sizes).arrays, priors)
     parameters = draw_parameters(priors, n_users, n_items, rng, n_levels, traits)
     scores = parameters.scores(users, items, base_of(priors, n_levels))
     return parameters, draw_levels(scores, parameters.noise_of(users), parameters.cutpoints, rng)

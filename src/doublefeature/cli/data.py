@@ -9,6 +9,7 @@ import typer
 
 from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Seed, UserColumn
 from doublefeature.cli.output import print_json, say
+from doublefeature.item_table import ItemTable
 from doublefeature.ratings import Ratings
 
 app = typer.Typer(no_args_is_help=True, help="Look at ratings before fitting them.")
@@ -29,6 +30,20 @@ def load_ratings(
     if time is None and str(source) in DATASET_NAMES and not source.exists():
         return load_dataset(str(source))
     return read_ratings(source, levels=levels, user=user, item=item, rating=rating, time=time)
+
+
+def attach_covariates(
+    ratings: Ratings, items: ItemTable | None, users: Path | None, item_names: str | None, user_names: str | None
+) -> Ratings:
+    """Return the ratings with the columns that were asked for, names with commas between."""
+    from doublefeature.covariates import with_covariates
+    from doublefeature.item_table import read_users
+
+    wanted = [[name.strip() for name in (names or "").split(",") if name.strip()] for names in (item_names, user_names)]
+    if not any(wanted):
+        return ratings
+    table = None if users is None else read_users(users)
+    return with_covariates(ratings, items=items, users=table, item_covariates=wanted[0], user_covariates=wanted[1])
 
 
 @app.command()

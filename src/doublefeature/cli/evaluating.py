@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from doublefeature.cli.data import load_ratings
+from doublefeature.cli.data import attach_covariates, load_ratings
 from doublefeature.cli.fitting import build_model, compile_first, read_config
-from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Threads, TimeColumn, UserColumn
+from doublefeature.cli.options import (
+    AsJson,
+    ItemColumn,
+    ItemCovariates,
+    ItemFile,
+    Levels,
+    RatingColumn,
+    Threads,
+    TimeColumn,
+    UserColumn,
+    UserCovariates,
+    UserFile,
+)
 from doublefeature.cli.output import check_writable, print_json, say, write_rows
 from doublefeature.errors import InputError
 
@@ -38,7 +50,10 @@ def evaluate(
     threads: Threads = None,
     config: Annotated[Path | None, typer.Option(help="Settings as TOML; options on the command line win.")] = None,
     levels: Levels = None,
-    items: Annotated[Path | None, typer.Option(help="Item table: id, title, any columns.")] = None,
+    items: ItemFile = None,
+    item_covariates: ItemCovariates = None,
+    users: UserFile = None,
+    user_covariates: UserCovariates = None,
     user: UserColumn = None,
     item: ItemColumn = None,
     rating: RatingColumn = None,
@@ -57,13 +72,15 @@ def evaluate(
     plan = {"sweeps": sweeps, "warmup": warmup, "thin": thin, "chains": chains, "threads": threads}
     model = build_model(read_config(config), preset, seed, plan)
     _check_targets(csv, out, plot)
+    table = None if items is None else read_items(items)
     data = load_ratings(ratings, levels, user, item, rating, time)
+    data = attach_covariates(data, table, users, item_covariates, user_covariates)
     asked: dict[str, Any] = {
         "model": model,
         "seeds": range(model.seed, model.seed + seeds),
         "share": share,
         "folds": folds,
-        "items": None if items is None else read_items(items),
+        "items": table,
         "top_n": top or None,
     }
     _check_splits(data, protocol, asked)

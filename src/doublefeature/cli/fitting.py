@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from doublefeature.cli.data import load_ratings
-from doublefeature.cli.options import ItemColumn, Levels, Model, RatingColumn, Threads, UserColumn
+from doublefeature.cli.data import attach_covariates, load_ratings
+from doublefeature.cli.options import (
+    ItemColumn,
+    ItemCovariates,
+    ItemFile,
+    Levels,
+    Model,
+    RatingColumn,
+    Threads,
+    UserColumn,
+    UserCovariates,
+    UserFile,
+)
 from doublefeature.cli.output import say
 from doublefeature.errors import SettingsError, show
 
@@ -75,7 +86,10 @@ def fit(
         float | None, typer.Option(min=0.0, max=0.5, help="Share of ratings kept out to measure quality; default 0.05.")
     ] = None,
     levels: Levels = None,
-    items: Annotated[Path | None, typer.Option(help="Item table: id, title, any columns.")] = None,
+    items: ItemFile = None,
+    item_covariates: ItemCovariates = None,
+    users: UserFile = None,
+    user_covariates: UserCovariates = None,
     config: Annotated[Path | None, typer.Option(help="Settings as TOML; options on the command line win.")] = None,
     user: UserColumn = None,
     item: ItemColumn = None,
@@ -87,10 +101,11 @@ def fit(
     settings = read_config(config)
     plan = {"sweeps": sweeps, "warmup": warmup, "thin": thin, "chains": chains, "threads": threads}
     model = build_model(settings, preset, seed, plan)
-    compile_first()
     share = holdout if holdout is not None else settings.get("holdout", 0.05)
     table = read_items(items) if items is not None else None
     data = load_ratings(ratings, levels, user, item, rating)
+    data = attach_covariates(data, table, users, item_covariates, user_covariates)
+    compile_first()
     _run(lambda watch: model.fit(data, items=table, holdout=share, out=out, **watch), out)
 
 

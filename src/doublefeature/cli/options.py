@@ -18,4 +18,12 @@ Levels = Annotated[str | None, typer.Option(help="Ordered levels, such as 1..5 o
 UserColumn = Annotated[str | None, typer.Option("--user-column", help="Name of the user column.")]
 ItemColumn = Annotated[str | None, typer.Option("--item-column", help="Name of the item column.")]
 RatingColumn = Annotated[str | None, typer.Option("--rating-column", help="Name of the rating column.")]
+ItemFile = Annotated[Path | None, typer.Option("--items", help="Item table: id, title, any columns.")]
+UserFile = Annotated[Path | None, typer.Option("--users", help="User table: id, any columns.")]
+ItemCovariates = Annotated[
+    str | None, typer.Option("--item-covariates", help="Columns of --items for the model, such as genres,year.")
+]
+UserCovariates = Annotated[
+    str | None, typer.Option("--user-covariates", help="Columns of --users for the model, such as age,gender.")
+]
 TimeColumn = Annotated[str | None, typer.Option("--time-column", help="Name of the column of timestamps.")]

@@ -72,14 +72,14 @@ def run_sweeps(
     empty = empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels)
     begin = start or Start(empty)
     _check_start(begin, ratings)
-    scene = build_scene(ratings.arrays, priors, moves, begin.state, (seed, chain))
+    scene = build_scene(ratings.arrays, priors, moves, begin.state, (seed, chain), ratings.covariates)
     plan = build_plan(moves, ratings.n_users)
     threads = _usable_threads(schedule.threads)
     numba.set_num_threads(threads)
     scene = scene._replace(threads=threads)
     clock = time.monotonic()
     for sweep in range(begin.sweep, schedule.sweeps):
-        if sweep < plan.settle and scene.model.learn_noise:
+        if sweep < plan.settle and scene.model.learn_noise and not priors.graded:
             _cool(scene, float(empty.hyper[NOISE]), sweep / plan.settle)
         state, log_likelihood = sweep_once(scene._replace(sweep=sweep), plan)
         scene = scene._replace(state=state)

@@ -52,7 +52,7 @@ def _compile(blocks: Callable[[Scene], None]) -> None:
 
 
 def _far_half(scene: Scene) -> None:
-    update_features(scene, 0)
+    update_features(scene, 0, False)
     update_collapsed_singletons(scene, 1.0)
     update_prior_singletons(scene)
 

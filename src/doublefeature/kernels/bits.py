@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from doublefeature._jit import inlined, kernel, leaf
 from doublefeature.model.state import State
 
+FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 
 ONE = np.uint64(1)
@@ -125,6 +126,18 @@ def _wider(words: WordArray) -> WordArray:
     return out
 
 
+@leaf
+def _copy_row(source: FloatArray, row: int, target: FloatArray, target_row: int) -> None:
+    for t in range(source.shape[1]):
+        target[target_row, t] = source[row, t]
+
+
+@leaf
+def _clear_row(rows: FloatArray, row: int) -> None:
+    for t in range(rows.shape[1]):
+        rows[row, t] = 0.0
+
+
 @kernel
 def _grown(state: State) -> State:
     slots = state.active.size
@@ -132,13 +145,14 @@ def _grown(state: State) -> State:
     effect = np.zeros(2 * slots)
     item_rate = np.zeros(2 * slots)
     item_effect = np.zeros((state.item_effect.shape[0], 2 * slots))
-    trait = np.zeros((2 * slots, state.trait.shape[1]))
+    user_weights = np.zeros((2 * slots, state.user_weights.shape[1]))
+    item_weights = np.zeros((2 * slots, state.item_weights.shape[1]))
     for slot in range(slots):
         active[slot] = state.active[slot]
         effect[slot] = state.effect[slot]
         item_rate[slot] = state.item_rate[slot]
-        for t in range(trait.shape[1]):
-            trait[slot, t] = state.trait[slot, t]
+        _copy_row(state.user_weights, slot, user_weights, slot)
+        _copy_row(state.item_weights, slot, item_weights, slot)
         for item in range(item_effect.shape[0]):
             item_effect[item, slot] = state.item_effect[item, slot]
     return State(
@@ -152,8 +166,10 @@ def _grown(state: State) -> State:
         state.user_offset,
         state.user_scale,
         state.cutpoints,
-        trait,
-        state.offset_trait,
+        user_weights,
+        item_weights,
+        state.user_offset_weights,
+        state.item_offset_weights,
         state.hyper,
     )
 
@@ -185,8 +201,8 @@ def close_slot(state: State, slot: int) -> None:
     state.active[slot] = 0
     state.effect[slot] = 0.0
     state.item_rate[slot] = 0.0
-    for t in range(state.trait.shape[1]):
-        state.trait[slot, t] = 0.0
+    _clear_row(state.user_weights, slot)
+    _clear_row(state.item_weights, slot)
     for item in range(state.item_effect.shape[0]):
         state.item_effect[item, slot] = 0.0
     clear_slot(state.user_words, slot)
@@ -225,8 +241,8 @@ def pack_slots(state: State) -> None:
         if state.active[slot] != 0:
             state.effect[target] = state.effect[slot]
             state.item_rate[target] = state.item_rate[slot]
-            for t in range(state.trait.shape[1]):
-                state.trait[target, t] = state.trait[slot, t]
+            _copy_row(state.user_weights, slot, state.user_weights, target)
+            _copy_row(state.item_weights, slot, state.item_weights, target)
             for item in range(state.item_effect.shape[0]):
                 state.item_effect[item, target] = state.item_effect[item, slot]
             target += 1
@@ -235,8 +251,8 @@ def pack_slots(state: State) -> None:
         if slot >= count:
             state.effect[slot] = 0.0
             state.item_rate[slot] = 0.0
-            for t in range(state.trait.shape[1]):
-                state.trait[slot, t] = 0.0
+            _clear_row(state.user_weights, slot)
+            _clear_row(state.item_weights, slot)
             for item in range(state.item_effect.shape[0]):
                 state.item_effect[item, slot] = 0.0
 

@@ -38,6 +38,17 @@ from doublefeature.kernels.launch import (
     launch,
     user_gains,
 )
+from doublefeature.kernels.logistic import (
+    WeightPrior,
+    draw_weights,
+    fill_logits,
+    log_sigmoid,
+    prior_of_items,
+    prior_of_users,
+    row_logit,
+    weights_log_prior,
+    weights_log_proposal,
+)
 from doublefeature.kernels.priors import (
     clip_rate,
     effect_log_prior,
@@ -48,7 +59,6 @@ from doublefeature.kernels.priors import (
 from doublefeature.kernels.scene import BIRTH, DEATH, MERGE, REGROW, SPLIT, Scene, note, with_state
 from doublefeature.kernels.scores import add_feature
 from doublefeature.kernels.streams import FEATURE_MOVES, Stream, below, new_stream, seek, tick, uniform
-from doublefeature.kernels.traits import draw_weights, user_logit, weights_log_prior, weights_log_proposal
 from doublefeature.kernels.variates import bernoulli_logit, beta_logit, normal, normalise_logs, pick_by_logs
 from doublefeature.model.state import EFFECT_SD, GRADE_SD, MASS, RATE, State
 
@@ -69,15 +79,8 @@ class Candidate(NamedTuple):
     items: Mask
     effect: FloatArray  # (1,)
     shift: FloatArray  # (items,) what it adds to the score of each of its items
-    weights: FloatArray  # (0 or 1 + traits,) log odds of its users, and how traits shift them
-
-
-@leaf
-def log_sigmoid(x: float) -> float:
-    """Return log(1 / (1 + exp(−x)))."""
-    if x > 0.0:
-        return -math.log1p(math.exp(-x))
-    return x - math.log1p(math.exp(x))
+    user_weights: FloatArray  # (0 or 1 + traits,) log odds of its users, and how traits shift them
+    item_weights: FloatArray  # (0 or 1 + traits,) the same of its items
 
 
 @kernel
@@ -137,23 +140,30 @@ def _visit_grades(scene: Scene, start: GradedLaunch, visit: Candidate, draw: boo
     size = 0
     total = 0.0
     squares = 0.0
-    log_proposal = 0.0
+    weight = 0.0
+    weighted = visit.item_weights.size > 0
     for item in range(visit.items.size):
-        log_odds = min(max(start.log_odds[item], -_SUREST), _SUREST)
+        prior_log_odds = start.item_weights[0]
+        if weighted:
+            prior_log_odds = row_logit(scene.model.item_traits, visit.item_weights, item)
+        log_odds = min(max(prior_log_odds + start.gain[item], -_SUREST), _SUREST)
         sd = _WIDEN_GRADES * start.sd[item]
         if draw:
             visit.items[item] = bernoulli_logit(stream, log_odds)
             visit.shift[item] = start.mean[item] + sd * normal(stream) if visit.items[item] else 0.0
-        log_proposal += log_sigmoid(log_odds if visit.items[item] else -log_odds)
+        if weighted:
+            weight += log_sigmoid(prior_log_odds if visit.items[item] else -prior_log_odds)
+        weight -= log_sigmoid(log_odds if visit.items[item] else -log_odds)
         if visit.items[item]:
             size += 1
             total += visit.shift[item]
             squares += visit.shift[item] ** 2
-            log_proposal += normal_log_density(visit.shift[item], start.mean[item], sd)
+            weight -= normal_log_density(visit.shift[item], start.mean[item], sd)
     if draw:
         visit.effect[0] = draw_centre(total, float(size), state, stream)
-    prior = item_set_log_prior(size, visit.items.size, state, scene.model)
-    return prior + grades_log_prior(total, squares, float(size), state) - log_proposal
+    if not weighted:
+        weight += item_set_log_prior(size, visit.items.size, state, scene.model)
+    return weight + grades_log_prior(total, squares, float(size), state)
 
 
 @kernel
@@ -209,21 +219,35 @@ def _visit_rate(
 
 @kernel
 def _visit_weights(
+    weights: FloatArray, prior: WeightPrior, mode: FloatArray, factor: FloatArray, draw: bool, stream: Stream
+) -> float:
+    """Draw log odds and traits' weights around the launch, or take them; return log prior − log proposal."""
+    if draw:
+        weights[:] = draw_weights(mode, factor, _WIDEN, stream)
+    return weights_log_prior(weights, prior) - weights_log_proposal(weights, mode, factor, _WIDEN)
+
+
+@kernel
+def _visit_graded(
     scene: Scene, start: GradedLaunch, visit: Candidate, draw: bool, stream: Stream
 ) -> tuple[float, FloatArray]:
-    """Draw users' log odds and traits' weights around the launch, or take them.
+    """Draw all of a graded feature but its users, or take it.
 
-    Returns log prior − log proposal, and every user's log odds.
+    Returns log prior − log proposal, and users' log odds: of each, or one for all.
     """
     model = scene.model
-    if draw:
-        visit.weights[:] = draw_weights(start.weights, start.factor, _WIDEN, stream)
-    weight = math.log(scene.state.hyper[MASS]) + weights_log_prior(visit.weights, model.trait_sd)
-    weight -= weights_log_proposal(visit.weights, start.weights, start.factor, _WIDEN)
-    logits = np.empty(visit.users.size)
-    for user in range(logits.size):
-        logits[user] = user_logit(model.traits, visit.weights, user)
-    return weight, logits
+    if visit.user_weights.size > 0:
+        prior, mode, factor = prior_of_users(model), start.user_weights, start.user_factor
+        weight = math.log(scene.state.hyper[MASS])
+        weight += _visit_weights(visit.user_weights, prior, mode, factor, draw, stream)
+        logits = np.empty(visit.users.size)
+        fill_logits(model.user_traits, visit.user_weights, logits)
+    else:
+        weight, logits = _visit_rate(scene, start.n_users, visit, draw, stream)
+    if visit.item_weights.size > 0:
+        prior, mode, factor = prior_of_items(model), start.item_weights, start.item_factor
+        weight += _visit_weights(visit.item_weights, prior, mode, factor, draw, stream)
+    return weight + _visit_grades(scene, start, visit, draw, stream), logits
 
 
 @kernel
@@ -238,11 +262,7 @@ def weigh(scene: Scene, candidate: Candidate, draw: bool, step: int) -> float:
         graded = graded_launch(scene, step)
         if not graded.found:
             return -math.inf if draw else math.inf
-        if candidate.weights.size > 0:
-            weight, logits = _visit_weights(scene, graded, candidate, draw, stream)
-        else:
-            weight, logits = _visit_rate(scene, graded.n_users, candidate, draw, stream)
-        weight += _visit_grades(scene, graded, candidate, draw, stream)
+        weight, logits = _visit_graded(scene, graded, candidate, draw, stream)
     else:
         start = launch(scene, step)
         if not start.found:
@@ -272,8 +292,10 @@ def _open_candidate(state: State, scene: Scene, candidate: Candidate, stream: St
             set_bit(state.item_words, item, slot)
             if state.item_effect.shape[0] > 0:
                 state.item_effect[item, slot] = candidate.shift[item]
-    for t in range(candidate.weights.size):
-        state.trait[slot, t] = candidate.weights[t]
+    for t in range(candidate.user_weights.size):
+        state.user_weights[slot, t] = candidate.user_weights[t]
+    for t in range(candidate.item_weights.size):
+        state.item_weights[slot, t] = candidate.item_weights[t]
     return slot
 
 
@@ -297,7 +319,8 @@ def _judge_old(scene: Scene, old: SlotArray, step: int) -> float:
             members_of(scene.state.item_words, old[j]),
             scene.state.effect[old[j] : old[j] + 1].copy(),
             np.zeros(scene.state.item_words.shape[0]),
-            scene.state.trait[old[j]].copy(),
+            scene.state.user_weights[old[j]].copy(),
+            scene.state.item_weights[old[j]].copy(),
         )
         for item in range(scene.state.item_effect.shape[0]):
             candidate.shift[item] = scene.state.item_effect[item, old[j]]
@@ -325,12 +348,17 @@ def _choose_move(stream: Stream) -> tuple[int, int, int]:
 
 
 @kernel
-def update_features(scene: Scene, attempt: int) -> State:
-    """Try to replace some features by others; `attempt` numbers the tries of a sweep."""
+def update_features(scene: Scene, attempt: int, births_only: bool) -> State:
+    """Try to replace some features by others; `attempt` numbers the tries of a sweep.
+
+    `births_only` is for chains that have not settled: their draws are thrown away.
+    """
     base_step = attempt * 8 * STEPS
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, FEATURE_MOVES, base_step), 0)
     move, n_out, n_in = _choose_move(stream)
+    if births_only:
+        move, n_out, n_in = BIRTH, 0, 1
     slots = active_slots(scene.state.active)
     if slots.size < n_out:
         note(scene.tally, move, False)
@@ -351,7 +379,8 @@ def update_features(scene: Scene, attempt: int) -> State:
             np.zeros(scene.state.item_words.shape[0], np.uint8),
             np.zeros(1),
             np.zeros(scene.state.item_words.shape[0]),
-            np.zeros(scene.state.trait.shape[1]),
+            np.zeros(scene.state.user_weights.shape[1]),
+            np.zeros(scene.state.item_weights.shape[1]),
         )
         ratio += weigh(scene, candidate, True, base_step + (2 + opened) * STEPS)
         scene = with_state(scene, with_free_slot(scene.state))

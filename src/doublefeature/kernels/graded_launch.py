@@ -19,10 +19,17 @@ from numba import prange
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
-from doublefeature.kernels.launch import Mask, find_start, typical_rate, user_gains
+from doublefeature.kernels.launch import Mask, count_marked, find_start, typical_rate, user_gains
 from doublefeature.kernels.likelihood import Likelihood, curve_of, log_at, slopes_at
+from doublefeature.kernels.logistic import (
+    fill_logits,
+    newton_weights,
+    prior_of_items,
+    prior_of_users,
+    row_logit,
+    soft_plus,
+)
 from doublefeature.kernels.scene import PARTS, Scene, Side, part_start
-from doublefeature.kernels.traits import newton_weights, soft_plus, user_logit
 from doublefeature.model.state import EFFECT_SD, GRADE_SD
 
 FloatArray = NDArray[np.float64]
@@ -38,10 +45,12 @@ class GradedLaunch(NamedTuple):
     items: Mask
     mean: FloatArray  # (items,) most likely effect
     sd: FloatArray  # (items,) spread around it
-    log_odds: FloatArray  # (items,) of belonging
+    gain: FloatArray  # (items,) log odds of belonging above those of the prior
     n_users: float  # expected number of users
-    weights: FloatArray  # (1 + traits,) log odds of users, and how traits shift them
-    factor: FloatArray  # (1 + traits, 1 + traits) Cholesky factor of their precision
+    user_weights: FloatArray  # (1 + traits,) log odds of users, and how traits shift them
+    user_factor: FloatArray  # (1 + traits, 1 + traits) Cholesky factor of their precision
+    item_weights: FloatArray  # (1 + traits,) the same of items
+    item_factor: FloatArray
     found: bool
 
 
@@ -91,68 +100,98 @@ def soft_sums(scene: Scene, items: Mask, shift: FloatArray, log_odds: FloatArray
 
 
 @leaf
-def _climb(sums: FloatArray, prior: tuple[float, float, float], launch: GradedLaunch) -> float:
+def _climb(sums: FloatArray, prior: tuple[float, float], log_odds: FloatArray, launch: GradedLaunch) -> float:
     """Take a step for every item and choose the items anew; return the mean effect of those chosen."""
-    centre, sd, log_odds = prior
+    centre, sd = prior
     weight = 1.0 / (sd * sd)
     total = 0.0
     count = 0
     for item in range(launch.items.size):
         z = (launch.mean[item] - centre) / sd
-        launch.log_odds[item] = log_odds + sums[item, _GAIN] + math.log(launch.sd[item] / sd) - 0.5 * z * z
+        launch.gain[item] = sums[item, _GAIN] + math.log(launch.sd[item] / sd) - 0.5 * z * z
         precision = weight + max(-sums[item, _CURVATURE], 0.0)
         step = (sums[item, _SLOPE] - (launch.mean[item] - centre) * weight) / precision
         launch.mean[item] += min(max(step, -_LONGEST_STEP), _LONGEST_STEP)
         launch.sd[item] = 1.0 / math.sqrt(precision)
-        launch.items[item] = launch.log_odds[item] > 0.0
+        launch.items[item] = log_odds[item] + launch.gain[item] > 0.0
         if launch.items[item] != 0:
             total += launch.mean[item]
             count += 1
     return total / count if count > 0 else 0.0
 
 
+@leaf
+def _expect(log_odds: FloatArray, expected: FloatArray) -> float:
+    """Fill probabilities from log odds; return their sum."""
+    total = 0.0
+    for row in range(log_odds.size):
+        expected[row] = 1.0 / (1.0 + math.exp(-log_odds[row]))
+        total += expected[row]
+    return total
+
+
 @kernel
 def graded_launch(scene: Scene, step: int) -> GradedLaunch:
     """Climb from a random start to a rough graded feature; `step` names the random numbers to use."""
-    state = scene.state
+    state, model = scene.state, scene.model
     n_users, n_items = state.user_words.shape[0], state.item_words.shape[0]
     users = np.zeros(n_users, np.uint8)
     items = np.zeros(n_items, np.uint8)
-    rate = typical_rate(state, scene.model)
-    item_log_odds = math.log(rate) - math.log1p(-rate)
+    rate = typical_rate(state, model)
     sign = find_start(scene, step, users, items, max(1, int(rate * n_items)))
     sd = math.sqrt(state.hyper[EFFECT_SD] ** 2 + state.hyper[GRADE_SD] ** 2)
-    traits = scene.model.traits
-    weights = np.zeros(traits.shape[1] + 1)
-    factor = np.zeros((weights.size, weights.size))
-    mean = np.full(n_items, 0.5 * sign * sd)
-    launch = GradedLaunch(items, mean, np.full(n_items, sd), np.zeros(n_items), 0.0, weights, factor, False)
+    user_weights = np.zeros(model.user_traits.shape[1] + 1)
+    item_weights = np.zeros(model.item_traits.shape[1] + 1)
+    item_weights[0] = math.log(rate) - math.log1p(-rate)
+    launch = GradedLaunch(
+        items,
+        np.full(n_items, 0.5 * sign * sd),
+        np.full(n_items, sd),
+        np.zeros(n_items),
+        0.0,
+        user_weights,
+        np.zeros((user_weights.size, user_weights.size)),
+        item_weights,
+        np.zeros((item_weights.size, item_weights.size)),
+        False,
+    )
     if sign == 0.0:
         return launch
-    n_in = 0.0
-    for user in range(n_users):
-        n_in += float(users[user])
+    n_in = float(count_marked(users))
     centre = 0.0
     spread = sd
     expected = np.zeros(n_users)
-    weights[0] = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
+    expected_items = np.zeros(n_items)
+    item_log_odds = np.zeros(n_items)
+    user_factor, item_factor = launch.user_factor, launch.item_factor
+    user_weights[0] = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
     for _ in range(_ROUNDS):
         log_odds = user_gains(scene, items, launch.mean)
-        n_in = 0.0
         for user in range(n_users):
-            log_odds[user] += user_logit(traits, weights, user)
-            expected[user] = 1.0 / (1.0 + math.exp(-log_odds[user]))
-            n_in += expected[user]
-        if traits.shape[1] > 0:
-            factor = newton_weights(traits, expected, weights, scene.model.trait_sd, 1)
+            log_odds[user] += row_logit(model.user_traits, user_weights, user)
+        n_in = _expect(log_odds, expected)
+        if state.user_weights.shape[1] > 0:
+            user_factor = newton_weights(model.user_traits, expected, user_weights, prior_of_users(model), 1)
         else:
-            weights[0] = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
+            user_weights[0] = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
         sums = soft_sums(scene, items, launch.mean, log_odds)
-        centre = _climb(sums, (centre, spread, item_log_odds), launch)
+        fill_logits(model.item_traits, item_weights, item_log_odds)
+        centre = _climb(sums, (centre, spread), item_log_odds, launch)
         spread = state.hyper[GRADE_SD]
-        found = False
-        for item in range(n_items):
-            found = found or items[item] != 0
-        if not found:
+        if state.item_weights.shape[1] > 0:
+            _expect(item_log_odds + launch.gain, expected_items)
+            item_factor = newton_weights(model.item_traits, expected_items, item_weights, prior_of_items(model), 1)
+        if count_marked(items) == 0:
             return launch
-    return GradedLaunch(items, launch.mean, launch.sd, launch.log_odds, n_in, weights, factor, n_in > 0.5)
+    return GradedLaunch(
+        items,
+        launch.mean,
+        launch.sd,
+        launch.gain,
+        n_in,
+        user_weights,
+        user_factor,
+        item_weights,
+        item_factor,
+        n_in > 0.5,
+    )

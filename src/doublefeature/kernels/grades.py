@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, ZERO, active_slots, has_bit, lowest_bit
 from doublefeature.kernels.gaussian import Work, draw_normal, factorise, new_work, shared_pull, shared_weight
+from doublefeature.kernels.logistic import row_logit
 from doublefeature.kernels.memberships import mark_touched, scan_order
 from doublefeature.kernels.offsets import update_user_offsets
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
@@ -83,7 +84,7 @@ def grade_conditional(
 
 
 @leaf
-def _scan_item(side: Side, state: State, told: Grading, row: int, work: Work, stream: Stream) -> int:
+def _scan_item(side: Side, state: State, model: Model, told: Grading, row: int, work: Work, stream: Stream) -> int:
     """Draw membership and effect of one item in every feature; return in how many it is."""
     blocks = (side.ptr[row + 1] - side.ptr[row] + 63) >> 6
     count = 0
@@ -91,7 +92,10 @@ def _scan_item(side: Side, state: State, told: Grading, row: int, work: Work, st
         before = state.item_effect[row, slot]
         weight = shared_weight(told.weights, blocks, slot, slot, work)
         pull = shared_pull(blocks, slot, work) + weight * before
-        odds, mean, sd = grade_conditional(told.log_odds[slot], state.effect[slot], state.hyper[GRADE_SD], weight, pull)
+        odds = told.log_odds[slot]
+        if state.item_weights.shape[1] > 0:
+            odds = row_logit(model.item_traits, state.item_weights[slot], row)
+        odds, mean, sd = grade_conditional(odds, state.effect[slot], state.hyper[GRADE_SD], weight, pull)
         inside = bernoulli_logit(stream, odds)
         after = mean + sd * normal(stream) if inside else 0.0
         if bool(inside) != has_bit(state.item_words, row, slot):
@@ -156,7 +160,7 @@ def _grade_chunk(
         seek(stream, told.key, told.place, row)
         _load(side, state, told, residual, row, work)
         mark_touched(side, state.user_words, row, work.touched, work.scratch)
-        count = _scan_item(side, state, told, row, work, stream)
+        count = _scan_item(side, state, model, told, row, work, stream)
         _refresh_item(side, state, model, told, row, count, space, stream)
 
 

@@ -321,17 +321,18 @@ def update_users_parallel(scene: Scene) -> None:
     log_odds = np.zeros(counts.size)
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, USER_RATES, 1), 0)
-    tilt = np.zeros((counts.size, scene.model.traits.shape[1]))
+    tilt = np.zeros((counts.size, scene.model.user_traits.shape[1]))
     for slot in order:
-        if tilt.shape[1] == 0:
+        if state.user_weights.shape[1] == 0:
             log_odds[slot] = beta_logit(stream, float(counts[slot]), float(n_users - counts[slot] + 1))
         else:
-            log_odds[slot] = state.trait[slot, 0]
+            log_odds[slot] = state.user_weights[slot, 0]
             for t in range(tilt.shape[1]):
-                tilt[slot, t] = state.trait[slot, t + 1]
+                tilt[slot, t] = state.user_weights[slot, t + 1]
     keys = _user_keys(n_users, scene.key, scene.sweep)
     first = _first_keys(state.user_words, keys)
-    scan = Scan(order, log_odds, tilt, scene.model.traits, keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
+    traits = scene.model.user_traits
+    scan = Scan(order, log_odds, tilt, traits, keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
     flip_side(scene.users, state, scene.like, scene.scores, scan, scene.threads)
 
 

@@ -25,19 +25,25 @@ from doublefeature.kernels.latent import update_latent
 from doublefeature.kernels.likelihood import new_likelihood, refresh
 from doublefeature.kernels.memberships import update_items, update_users_parallel, update_users_serial
 from doublefeature.kernels.noise import update_noise_given_latent, update_noise_slice
+from doublefeature.kernels.private import update_private_features
 from doublefeature.kernels.scales import update_user_scales
 from doublefeature.kernels.scene import MOVE_NAMES, Scene, item_side, user_side, with_state
 from doublefeature.kernels.scores import log_likelihood, rebuild_scores
 from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
 from doublefeature.kernels.streams import stream_key
-from doublefeature.kernels.traits import set_offset_means, update_private_features, update_traits
-from doublefeature.model.choices import choice_components
-from doublefeature.model.state import Model, State, build_model, copy_state
-from doublefeature.ratings import RatingArrays
+from doublefeature.kernels.traits import set_offset_means, update_traits
+from doublefeature.model.choices import traits_of
+from doublefeature.model.state import ByteArray, FloatArray, Model, State, WordArray, build_model, copy_state
+from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays
 
 _FEW_USERS = 1_000
 PRIVATE_TRIES = 4
 """Births and deaths of private features tried in a sweep where traits shift memberships."""
+
+
+OPENING = 10
+"""Sweeps at the start of a settling chain in which graded features are only born, several times as fast."""
+OPENING_BIRTHS = 4
 
 
 class Plan(NamedTuple):
@@ -79,11 +85,18 @@ def build_plan(moves: Moves, n_users: int) -> Plan:
     )
 
 
-def build_scene(data: RatingArrays, priors: Priors, moves: Moves, start: State, stream: tuple[int, int]) -> Scene:
+def build_scene(
+    data: RatingArrays,
+    priors: Priors,
+    moves: Moves,
+    start: State,
+    stream: tuple[int, int],
+    covariates: Covariates = NO_COVARIATES,
+) -> Scene:
     """Return a scene ready for its first sweep. `stream` is (seed, chain); the start is copied."""
     n_ratings = data.levels.size
     n_levels = start.cutpoints.size - 1
-    traits = choice_components(data, priors.choices) if priors.choices else None
+    traits = traits_of(data, priors, covariates)
     model = build_model(priors, start.user_offset.size, start.item_offset.size, n_levels, traits)
     scene = Scene(
         users=user_side(data),
@@ -103,22 +116,43 @@ def build_scene(data: RatingArrays, priors: Priors, moves: Moves, start: State, 
 
 
 def _with_weights(state: State, model: Model) -> State:
-    """Return the state with weights for users' traits, neutral ones if it has none yet."""
-    if state.offset_trait.size == model.traits.shape[1]:
-        return state
-    size = model.traits.shape[1] + 1
-    trait = np.zeros((state.active.size, size))
-    counts = count_members(state.user_words)
-    trait[:, 0] = np.where(state.active > 0, np.log((counts + 0.5) / (state.user_words.shape[0] - counts + 1.0)), 0.0)
-    return state._replace(trait=trait, offset_trait=np.zeros(size - 1))
+    """Return the state with weights for traits, neutral ones if it has none yet."""
+    n_user, n_item, n_offset = (
+        traits.shape[1] for traits in (model.user_traits, model.item_traits, model.user_offset_traits)
+    )
+    if n_user == n_item == 0:
+        user_weights, item_weights = np.zeros((state.active.size, 0)), np.zeros((state.active.size, 0))
+    elif state.user_weights.shape[1] == n_user + 1:
+        user_weights, item_weights = state.user_weights, state.item_weights
+    else:
+        user_weights = _neutral(state.user_words, state.active, n_user + 1)
+        item_weights = _neutral(state.item_words, state.active, n_item + 1 if n_item else 0)
+    return state._replace(
+        user_weights=user_weights,
+        item_weights=item_weights,
+        user_offset_weights=_sized(state.user_offset_weights, n_offset),
+        item_offset_weights=_sized(state.item_offset_weights, n_item),
+    )
+
+
+def _sized(weights: FloatArray, size: int) -> FloatArray:
+    return weights if weights.size == size else np.zeros(size)
+
+
+def _neutral(words: WordArray, active: ByteArray, size: int) -> FloatArray:
+    """Return weights of features whose log odds are as their size says, and which no trait shifts."""
+    weights = np.zeros((active.size, size))
+    if size:
+        counts = count_members(words)
+        weights[:, 0] = np.where(active > 0, np.log((counts + 0.5) / (words.shape[0] - counts + 1.0)), 0.0)
+    return weights
 
 
 @kernel
 def prepare(scene: Scene) -> None:
     """Fill what is derived from the state: likelihood, scores, and means of user offsets."""
     refresh(scene.like, scene.state, scene.model)
-    if scene.model.traits.shape[1] > 0:
-        set_offset_means(scene)
+    set_offset_means(scene)
     rebuild_scores(scene)
 
 
@@ -147,10 +181,10 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         update_users_parallel(scene)
     settled = scene.sweep >= plan.settle
     graded = scene.state.item_effect.shape[0] > 0
-    with_traits = scene.model.traits.shape[1] > 0
-    if settled and plan.prior_singletons and not with_traits:
+    weighted = scene.state.user_weights.shape[1] > 0
+    if settled and plan.prior_singletons and not weighted:
         scene = with_state(scene, update_prior_singletons(scene))
-    if settled and plan.prior_singletons and with_traits:
+    if settled and plan.prior_singletons and weighted:
         scene = with_state(scene, update_private_features(scene, PRIVATE_TRIES))
     if settled and plan.collapsed_share > 0.0 and not graded:
         scene = with_state(scene, update_collapsed_singletons(scene, plan.collapsed_share))
@@ -158,13 +192,14 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         update_items(scene)
     if plan.offset_flips > 0.0 and scene.model.item_offsets and not graded:
         update_offset_flips(scene, plan.offset_flips)
-    for attempt in range(plan.feature_moves):
-        scene = with_state(scene, update_features(scene, attempt))
+    opening = graded and scene.sweep < min(plan.settle, OPENING)
+    for attempt in range(plan.feature_moves * (OPENING_BIRTHS if opening else 1)):
+        scene = with_state(scene, update_features(scene, attempt, opening))
     if plan.complements and not graded:
         update_complements(scene)
     if (is_due(scene.sweep, plan.effect_every) or scene.model.effect_values.size > 0) and not graded:
         update_effects(scene)
-    if with_traits:
+    if weighted or scene.model.user_offset_traits.shape[1] > 0:
         update_traits(scene)
     slice_noise = is_due(scene.sweep, plan.noise_slice_every)
     if settled and scene.model.learn_noise and slice_noise:

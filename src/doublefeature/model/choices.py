@@ -1,4 +1,4 @@
-"""What users' choices of items tell about them: components of the matrix of who rated what.
+"""What users' choices of items tell about both: components of the matrix of who rated what.
 
 The rating itself plays no part. Rows and columns are divided by the roots of their sums, so the first component is
 known (the root of the number of ratings) and left out; those that follow are the leading ones of what remains.
@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel
-from doublefeature.ratings import RatingArrays
+from doublefeature.config import Priors
+from doublefeature.errors import SettingsError
+from doublefeature.model.state import Traits, no_traits
+from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays
 
 FloatArray = NDArray[np.float64]
 
@@ -38,8 +41,11 @@ def times_users(ptr: NDArray[np.int64], items: NDArray[np.uint32], left: FloatAr
                 out[np.int64(items[j]), c] += left[user, c]
 
 
-def choice_components(arrays: RatingArrays, rank: int) -> FloatArray:
-    """Return (users, rank + 1) components of users' choices, each with variance 1, and the log number of ratings."""
+def choice_components(arrays: RatingArrays, rank: int) -> tuple[FloatArray, FloatArray]:
+    """Return (users, rank + 1) and (items, rank + 1) components of choices, and the log number of ratings last.
+
+    All have mean 0 and variance 1.
+    """
     ptr, items = arrays.user_ptr, arrays.item_codes
     n_users, n_items = ptr.size - 1, arrays.item_ptr.size - 1
     by_user, by_item = (np.sqrt(np.maximum(np.diff(one), 1.0)) for one in (ptr, arrays.item_ptr))
@@ -56,10 +62,42 @@ def choice_components(arrays: RatingArrays, rank: int) -> FloatArray:
         basis = np.zeros((n_items, width))
         times_users(ptr, items, np.ascontiguousarray(left / by_user[:, None]), basis)
         basis /= by_item[:, None]
-    turned = left @ np.linalg.svd(basis, full_matrices=False)[2].T[:, : min(rank, width)]
-    components = np.zeros((n_users, rank + 1))
-    components[:, : turned.shape[1]] = _standard(turned)
-    components[:, rank] = _standard(np.log1p(np.diff(ptr))[:, None])[:, 0]
+    right, _, turn = np.linalg.svd(basis, full_matrices=False)
+    of_users = _with_counts((left @ turn.T)[:, :rank], np.diff(ptr), rank)
+    return of_users, _with_counts(right[:, :rank], np.diff(arrays.item_ptr), rank)
+
+
+def traits_of(arrays: RatingArrays, priors: Priors, covariates: Covariates = NO_COVARIATES) -> Traits:
+    """Return what is known of users and items besides the ratings: their choices, and columns given with them."""
+    n_users, n_items = arrays.user_ptr.size - 1, arrays.item_ptr.size - 1
+    _check_covariates(priors, covariates)
+    traits = no_traits(n_users, n_items)
+    if priors.choices:
+        of_users, of_items = choice_components(arrays, priors.choices)
+        traits = traits._replace(users=of_users, items=of_items if priors.item_choices else traits.items)
+    if covariates.users is not None:
+        traits = traits._replace(user_offsets=covariates.users)
+    if covariates.items is not None:
+        traits = traits._replace(items=np.hstack([traits.items, covariates.items]))
+    return traits
+
+
+def _check_covariates(priors: Priors, covariates: Covariates) -> None:
+    """Raise unless the model has the parts that covariates shift."""
+    if covariates.users is not None and not priors.user_offsets:
+        raise SettingsError("user covariates shift user offsets, which the model lacks. Use preset full.")
+    if covariates.items is None:
+        return
+    if not (priors.graded and priors.item_offsets):
+        raise SettingsError("item covariates need graded features and item offsets. Use preset full.")
+    if priors.item_rate_by_feature or "item_rate" in priors.learn:
+        raise SettingsError("with item covariates every feature has log odds of its own: do not learn item_rate.")
+
+
+def _with_counts(found: FloatArray, counts: NDArray[np.int64], rank: int) -> FloatArray:
+    components = np.zeros((found.shape[0], rank + 1))
+    components[:, : found.shape[1]] = _standard(found)
+    components[:, rank] = _standard(np.log1p(counts)[:, None])[:, 0]
     rounded: FloatArray = np.round(components, _DECIMALS) + 0.0
     return rounded
 

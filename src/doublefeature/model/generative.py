@@ -16,7 +16,7 @@ Nothing here is used by the sampler. Tests hold the sampler against it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import lgamma, log, log1p
 
 import numpy as np
@@ -27,17 +27,20 @@ from doublefeature.model.ordinal import level_cutpoints, level_probabilities
 from doublefeature.model.state import (
     EFFECT_SD,
     GRADE_SD,
+    ITEM_LOGIT_SD,
     ITEM_SD,
     MASS,
     NOISE,
-    OFFSET_TRAIT_SD,
+    OFFSET_WEIGHT_SD,
     RATE,
     SCALE_SD,
     SCALES,
     USER_SD,
     State,
+    Traits,
     empty_state,
     members,
+    no_traits,
     scales_of,
     state_from_parts,
 )
@@ -71,8 +74,10 @@ class Parameters:
     user_scale: NDArray[np.uint8]  # (users,)
     scales: FloatArray  # (scales,) what `user_scale` points into
     cutpoints: FloatArray  # (levels + 1,)
-    weights: FloatArray | None = None  # (K, 1 + traits) users' log odds where they have traits
-    offset_weights: FloatArray | None = None  # (traits,)
+    user_weights: FloatArray | None = None  # (K, 1 + traits) users' log odds where traits shift them
+    item_weights: FloatArray | None = None  # (K, 1 + traits) items' log odds where traits shift them
+    user_offset_weights: FloatArray = field(default_factory=lambda: np.zeros(0))  # (traits,)
+    item_offset_weights: FloatArray = field(default_factory=lambda: np.zeros(0))  # (traits,)
 
     @property
     def n_features(self) -> int:
@@ -103,10 +108,11 @@ def draw_parameters(
     n_items: int,
     rng: np.random.Generator,
     n_levels: int = 5,
-    traits: FloatArray | None = None,
+    traits: Traits | None = None,
 ) -> Parameters:
-    """Draw all parameters from the prior, given users' traits if the model has them."""
+    """Draw all parameters from the prior, given traits if there are any."""
     learnt = priors.learn
+    traits = traits or no_traits(n_users, n_items)
     mass = rng.gamma(priors.mass_shape, priors.mass / priors.mass_shape) if "mass" in learnt else priors.mass
     inside = priors.item_rate_weight * priors.item_rate
     outside = priors.item_rate_weight - inside
@@ -120,11 +126,11 @@ def draw_parameters(
     noise = priors.noise_scale
     if noise is None:
         noise = float((priors.noise_rate / rng.gamma(priors.noise_shape)) ** 0.5)
-    weights = None
-    if traits is None:
+    user_weights, item_weights = None, None
+    if traits.users.shape[1] == traits.items.shape[1] == 0:
         user_members = draw_buffet(mass, n_users, rng)
     else:
-        user_members, weights = draw_tilted_buffet(mass, traits, priors.choice_sd, rng)
+        user_members, user_weights = draw_tilted_buffet(mass, traits.users, priors.choice_sd, rng)
     n_features = user_members.shape[1]
     rates: FloatArray = np.full(n_features, rate)
     if priors.item_rate_by_feature:
@@ -133,26 +139,35 @@ def draw_parameters(
         effect = rng.choice(np.array(priors.effect_values), n_features)
     else:
         effect = effect_sd * rng.standard_normal(n_features)
-    item_members = rng.random((n_items, n_features)) < rates
+    item_chances = np.tile(rates, (n_items, 1))
+    if traits.items.shape[1]:
+        item_weights = priors.choice_sd * rng.standard_normal((n_features, traits.items.shape[1] + 1))
+        centre = log(priors.item_rate) - log1p(-priors.item_rate)
+        item_weights[:, 0] = centre + ITEM_LOGIT_SD * rng.standard_normal(n_features)
+        item_chances = 1.0 / (1.0 + np.exp(-(item_weights[:, 0] + traits.items @ item_weights[:, 1:].T)))
+    item_members = rng.random((n_items, n_features)) < item_chances
     grades = None
     if priors.graded:
         grades = np.where(item_members, effect + grade_sd * rng.standard_normal((n_items, n_features)), 0.0)
     user_scale = np.zeros(n_users, np.uint8)
     if priors.user_scales:
         user_scale[:] = rng.choice(scales.size, n_users, p=np.exp(scale_log_weights(scales, scale_sd)))
-    offset_weights, offset_mean = None, np.zeros(n_users)
-    if traits is not None:
-        offset_weights = OFFSET_TRAIT_SD * np.asarray(rng.standard_normal(traits.shape[1]))
-        offset_mean = traits @ offset_weights
+    of_users = np.hstack([traits.users, traits.user_offsets])
+    user_offset_weights = OFFSET_WEIGHT_SD * np.asarray(rng.standard_normal(of_users.shape[1]))
+    item_offset_weights = OFFSET_WEIGHT_SD * np.asarray(rng.standard_normal(traits.items.shape[1]))
+    user_offset = of_users @ user_offset_weights + user_sd * rng.standard_normal(n_users)
+    item_offset = traits.items @ item_offset_weights + item_sd * rng.standard_normal(n_items)
     return Parameters(
         user_members=user_members,
         item_members=item_members,
-        weights=weights,
-        offset_weights=offset_weights,
+        user_weights=user_weights,
+        item_weights=item_weights,
+        user_offset_weights=user_offset_weights,
+        item_offset_weights=item_offset_weights,
         effect=effect,
         item_rate=rates,
-        item_offset=item_sd * rng.standard_normal(n_items) * priors.item_offsets,
-        user_offset=(offset_mean + user_sd * rng.standard_normal(n_users)) * priors.user_offsets,
+        item_offset=item_offset * priors.item_offsets,
+        user_offset=user_offset * priors.user_offsets,
         noise=noise,
         mass=float(mass),
         rate=float(rate),
@@ -243,7 +258,13 @@ def draw_levels(
 
 
 def log_joint(
-    parameters: Parameters, priors: Priors, users: Codes, items: Codes, levels: Codes, n_levels: int
+    parameters: Parameters,
+    priors: Priors,
+    users: Codes,
+    items: Codes,
+    levels: Codes,
+    n_levels: int,
+    traits: Traits | None = None,
 ) -> float:
     """Return the log joint density of parameters and ratings.
 
@@ -253,20 +274,35 @@ def log_joint(
     scores = parameters.scores(users, items, base_of(priors, n_levels))
     table = level_probabilities(scores, parameters.noise_of(users), parameters.cutpoints)
     likelihood = np.log(table[np.arange(levels.size), levels]).sum()
-    return float(likelihood) + log_prior(parameters, priors)
+    return float(likelihood) + log_prior(parameters, priors, traits)
 
 
-def log_prior(parameters: Parameters, priors: Priors) -> float:
-    """Return the log prior density of all parameters that are random under these priors."""
+def log_prior(parameters: Parameters, priors: Priors, traits: Traits | None = None) -> float:
+    """Return the log prior density of all parameters that are random under these priors.
+
+    Where traits shift users' memberships it is less the log of the expected number of features, which has no closed
+    form and depends on nothing that is sampled.
+    """
     p = parameters
+    traits = traits or no_traits(p.user_offset.size, p.item_offset.size)
     inside = priors.item_rate_weight * priors.item_rate
     outside = priors.item_rate_weight - inside
-    if p.weights is not None:
-        raise NotImplementedError("the density of memberships shifted by traits has no closed constant")
-    total = buffet_log_probability(p.user_members, p.mass)
+    if p.user_weights is None:
+        total = buffet_log_probability(p.user_members, p.mass)
+    else:
+        total = p.n_features * log(p.mass) - lgamma(p.n_features + 1)
+        total -= float(np.log1p(np.exp(p.user_weights[:, 0])).sum())
+        total += _normal_log_density(p.user_weights[:, 1:], priors.choice_sd)
+        total += _membership_log_probability(p.user_members, p.user_weights, traits.users)
     counts = p.item_members.sum(axis=0)
     n_items = p.item_members.shape[0]
-    total += float((counts * np.log(p.item_rate) + (n_items - counts) * np.log1p(-p.item_rate)).sum())
+    if p.item_weights is None:
+        total += float((counts * np.log(p.item_rate) + (n_items - counts) * np.log1p(-p.item_rate)).sum())
+    else:
+        centre = log(priors.item_rate) - log1p(-priors.item_rate)
+        total += _normal_log_density(p.item_weights[:, 0] - centre, ITEM_LOGIT_SD)
+        total += _normal_log_density(p.item_weights[:, 1:], priors.choice_sd)
+        total += _membership_log_probability(p.item_members, p.item_weights, traits.items)
     if priors.item_rate_by_feature:
         total += sum(_beta_log_density(rate, inside, outside) for rate in p.item_rate)
     if priors.effect_values:
@@ -281,9 +317,12 @@ def log_prior(parameters: Parameters, priors: Priors) -> float:
         n_free = max(0, p.cutpoints.size - 4)
         total += lgamma(n_free + 1) - n_free * log(max(p.cutpoints.size - 3, 1))
     if priors.item_offsets:
-        total += _normal_log_density(p.item_offset, p.item_sd)
+        total += _normal_log_density(p.item_offset - traits.items @ p.item_offset_weights, p.item_sd)
+        total += _normal_log_density(p.item_offset_weights, OFFSET_WEIGHT_SD)
     if priors.user_offsets:
-        total += _normal_log_density(p.user_offset, p.user_sd)
+        of_users = np.hstack([traits.users, traits.user_offsets])
+        total += _normal_log_density(p.user_offset - of_users @ p.user_offset_weights, p.user_sd)
+        total += _normal_log_density(p.user_offset_weights, OFFSET_WEIGHT_SD)
     if priors.noise_scale is None:
         total += _inverse_gamma_log_density(p.noise**2, priors.noise_shape, priors.noise_rate)
     if "mass" in priors.learn:
@@ -314,6 +353,12 @@ def buffet_log_probability(user_members: BoolMatrix, mass: float) -> float:
             return -np.inf
         total += lgamma(count) + lgamma(n_users - count + 1) - lgamma(n_users + 1)
     return float(total)
+
+
+def _membership_log_probability(inside: BoolMatrix, weights: FloatArray, traits: FloatArray) -> float:
+    """Return the log probability of memberships given every feature's log odds and how traits shift them."""
+    logits = weights[:, 0] + traits @ weights[:, 1:].T
+    return float((np.where(inside, logits, 0.0) - np.logaddexp(0.0, logits)).sum())
 
 
 def _normal_log_density(values: FloatArray, sd: float) -> float:
@@ -351,6 +396,10 @@ def parameters_of(state: State, scaled: bool = False) -> Parameters:
         user_scale=state.user_scale.copy(),
         scales=SCALES.copy() if scaled else np.ones(1),
         cutpoints=state.cutpoints.copy(),
+        user_weights=state.user_weights[slots] if state.user_weights.shape[1] else None,
+        item_weights=state.item_weights[slots] if state.item_weights.shape[1] else None,
+        user_offset_weights=state.user_offset_weights.copy(),
+        item_offset_weights=state.item_offset_weights.copy(),
     )
 
 
@@ -363,6 +412,7 @@ def state_of(parameters: Parameters, priors: Priors, n_levels: int) -> State:
     start.user_offset[:] = p.user_offset
     start.user_scale[:] = p.user_scale
     start.cutpoints[:] = p.cutpoints
-    if p.offset_weights is not None:
-        start = start._replace(offset_trait=p.offset_weights.copy())
-    return state_from_parts(start, p.user_members, p.item_members, p.effect, p.item_rate, p.item_effect, p.weights)
+    offset_weights = p.user_offset_weights.copy(), p.item_offset_weights.copy()
+    start = start._replace(user_offset_weights=offset_weights[0], item_offset_weights=offset_weights[1])
+    parts = (p.user_members, p.item_members, p.effect, p.item_rate, p.item_effect, p.user_weights, p.item_weights)
+    return state_from_parts(start, *parts)

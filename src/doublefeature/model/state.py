@@ -25,8 +25,10 @@ NOISE, MASS, RATE, EFFECT_SD, ITEM_SD, USER_SD, GRADE_SD, SCALE_SD = range(8)
 SCALES: FloatArray = np.exp(np.linspace(-0.8, 0.8, 9))
 """Multiples of the noise scale τ that a user's noise may be, when users have scales of their own."""
 MIDDLE_SCALE = 4
-OFFSET_TRAIT_SD = 0.3
-"""Prior standard deviation of how a trait shifts user offsets."""
+OFFSET_WEIGHT_SD = 0.3
+"""Prior standard deviation of how a trait shifts offsets."""
+ITEM_LOGIT_SD = 1.0
+"""Prior standard deviation of the log odds of a feature's items, where traits shift them."""
 
 
 class State(NamedTuple):
@@ -42,9 +44,19 @@ class State(NamedTuple):
     user_offset: FloatArray  # (users,)       α
     user_scale: ByteArray  # (users,)       which of `Model.scales` multiplies the user's noise
     cutpoints: FloatArray  # (levels + 1,)  with infinite ends
-    trait: FloatArray  # (slots, 0 or 1 + traits)  log odds of a feature's users, and how traits shift them
-    offset_trait: FloatArray  # (0 or traits,)  how traits shift user offsets
+    user_weights: FloatArray  # (slots, 0 or 1 + traits)  log odds of a feature's users, and how traits shift them
+    item_weights: FloatArray  # (slots, 0 or 1 + traits)  the same of its items
+    user_offset_weights: FloatArray  # (traits,)  how traits shift user offsets
+    item_offset_weights: FloatArray  # (traits,)  how traits shift item offsets
     hyper: FloatArray  # (8,)           noise scale τ, mass λ, rate p, σ_θ, σ_ρ, σ_α, σ_w, σ_v
+
+
+class Traits(NamedTuple):
+    """What is known of users and items besides the ratings, each trait of mean 0."""
+
+    users: FloatArray  # (users, traits) shift who belongs to a feature, and user offsets
+    user_offsets: FloatArray  # (users, traits) shift user offsets besides
+    items: FloatArray  # (items, traits) shift which items belong, and item offsets
 
 
 class Model(NamedTuple):
@@ -77,16 +89,25 @@ class Model(NamedTuple):
     free_cutpoints: bool
     scales: FloatArray  # (scales,) factors a user's noise may have
     effect_values: FloatArray  # (0 or values,) the only effects allowed, when not empty
-    item_offset_mean: FloatArray  # (items,)
-    user_offset_mean: FloatArray  # (users,) follows `State.offset_trait` where users have traits
-    traits: FloatArray  # (users, 0 or traits) what is known of users besides their ratings
-    trait_sd: float
-    offset_trait_sd: float
+    item_offset_mean: FloatArray  # (items,) follows `State.item_offset_weights`
+    user_offset_mean: FloatArray  # (users,) follows `State.user_offset_weights`
+    user_traits: FloatArray  # (users, traits) what shifts users' log odds of belonging
+    user_offset_traits: FloatArray  # (users, traits) what shifts their offsets
+    item_traits: FloatArray  # (items, traits) what shifts items' log odds of belonging, and their offsets
+    weight_sd: float  # spread of how traits shift log odds of belonging
+    item_logit: float  # centre of a feature's log odds of items, where traits shift them
+    offset_weight_sd: float  # spread of how traits shift offsets
 
 
-def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int, traits: FloatArray | None = None) -> Model:
-    """Return the numbers the kernels read for these priors and sizes, and for users' traits if they have any."""
+def no_traits(n_users: int, n_items: int) -> Traits:
+    """Return traits of which there are none."""
+    return Traits(np.zeros((n_users, 0)), np.zeros((n_users, 0)), np.zeros((n_items, 0)))
+
+
+def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int, traits: Traits | None = None) -> Model:
+    """Return the numbers the kernels read for these priors and sizes, and for traits if there are any."""
     learnt = frozenset(priors.learn)
+    traits = traits or no_traits(n_users, n_items)
     variance_scale = priors.sd_shape - 1.0
     return Model(
         base=float(priors.base if priors.base is not None else n_levels / 2),
@@ -118,9 +139,12 @@ def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int, trait
         effect_values=np.array(priors.effect_values, dtype=np.float64),
         item_offset_mean=np.zeros(n_items),
         user_offset_mean=np.zeros(n_users),
-        traits=np.zeros((n_users, 0)) if traits is None else np.ascontiguousarray(traits),
-        trait_sd=priors.choice_sd,
-        offset_trait_sd=OFFSET_TRAIT_SD,
+        user_traits=np.ascontiguousarray(traits.users),
+        user_offset_traits=np.hstack([traits.users, traits.user_offsets]),
+        item_traits=np.ascontiguousarray(traits.items),
+        weight_sd=priors.choice_sd,
+        item_logit=float(np.log(priors.item_rate) - np.log1p(-priors.item_rate)),
+        offset_weight_sd=OFFSET_WEIGHT_SD,
     )
 
 
@@ -155,8 +179,10 @@ def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> St
         user_offset=np.zeros(n_users),
         user_scale=np.full(n_users, MIDDLE_SCALE if priors.user_scales else 0, np.uint8),
         cutpoints=level_cutpoints(n_levels),
-        trait=np.zeros((64, 0)),
-        offset_trait=np.zeros(0),
+        user_weights=np.zeros((64, 0)),
+        item_weights=np.zeros((64, 0)),
+        user_offset_weights=np.zeros(0),
+        item_offset_weights=np.zeros(0),
         hyper=np.array(hyper, dtype=np.float64),
     )
 
@@ -190,7 +216,8 @@ def state_from_parts(
     effect: FloatArray,
     item_rate: FloatArray | None = None,
     item_effect: FloatArray | None = None,
-    trait: FloatArray | None = None,
+    user_weights: FloatArray | None = None,
+    item_weights: FloatArray | None = None,
 ) -> State:
     """Return `start` with these features, in slots 0, 1, …, in place of its own.
 
@@ -205,9 +232,6 @@ def state_from_parts(
         rates[:n_features] = item_rate
     active = np.zeros(64 * n_words, np.uint8)
     active[:n_features] = 1
-    traits = np.zeros((64 * n_words, 0 if trait is None else trait.shape[1]))
-    if trait is not None:
-        traits[:n_features] = trait
     grades = np.zeros((0 if item_effect is None else item_members.shape[0], 64 * n_words))
     if item_effect is not None:
         grades[:, :n_features] = np.where(item_members, item_effect, 0.0)
@@ -217,9 +241,19 @@ def state_from_parts(
         active=active,
         effect=padded,
         item_effect=grades,
-        trait=traits,
+        user_weights=_padded(user_weights, 64 * n_words),
+        item_weights=_padded(item_weights, 64 * n_words),
         item_rate=rates,
     )
+
+
+def _padded(rows: FloatArray | None, length: int) -> FloatArray:
+    """Return rows with zeros below them up to a length; without rows, rows of nothing."""
+    if rows is None:
+        return np.zeros((length, 0))
+    out = np.zeros((length, rows.shape[1]))
+    out[: rows.shape[0]] = rows
+    return out
 
 
 def check_state(state: State) -> None:

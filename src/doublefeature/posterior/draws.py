@@ -68,8 +68,10 @@ class Draw(NamedTuple):
             user_offset=self.user_offset,
             user_scale=self.user_scale,
             cutpoints=self.cutpoints,
-            trait=np.zeros((0, 0)),
-            offset_trait=np.zeros(0),
+            user_weights=np.zeros((0, 0)),
+            item_weights=np.zeros((0, 0)),
+            user_offset_weights=np.zeros(0),
+            item_offset_weights=np.zeros(0),
             hyper=self.hyper,
         )
         inside = members(self.user_words, slots), members(self.item_words, slots)

@@ -20,7 +20,7 @@ from doublefeature.posterior.draws import Draw, Posterior, Trace
 from doublefeature.posterior.manifest import MANIFEST_LIMIT, Manifest, StoredFile, read_manifest
 from doublefeature.posterior.segments import Place, Sizes, decode_segment, decode_state, sizes_of
 from doublefeature.posterior.tables import check_item_table, decode_ids, decode_ratings
-from doublefeature.ratings import Ratings
+from doublefeature.ratings import Covariates, Ratings
 
 MANIFEST = "manifest.json"
 _ANY_SIZE = 2**62
@@ -109,12 +109,13 @@ def _load(path: Path, text: bytes) -> Contents:
         with _checking(path, "item-table"):
             item_table = _read(path, manifest.tables["item-table"])
             check_item_table(item_table, manifest.item_columns, manifest.items)
-    return Contents(manifest, ratings, heldout, item_table, _load_chains(path, manifest, states))
+    chains = _load_chains(path, manifest, states, ratings.covariates)
+    return Contents(manifest, ratings, heldout, item_table, chains)
 
 
-def load_chains(path: Path, manifest: Manifest) -> list[LoadedChain]:
+def load_chains(path: Path, manifest: Manifest, covariates: Covariates) -> list[LoadedChain]:
     """Read and check the draws, traces and resume points of all chains."""
-    return _load_chains(path, manifest, _read_states(path, manifest))
+    return _load_chains(path, manifest, _read_states(path, manifest), covariates)
 
 
 def _read_states(path: Path, manifest: Manifest) -> list[Arrays | None]:
@@ -126,8 +127,10 @@ def _read_states(path: Path, manifest: Manifest) -> list[Arrays | None]:
     return states
 
 
-def _load_chains(path: Path, manifest: Manifest, states: list[Arrays | None]) -> list[LoadedChain]:
-    sizes = sizes_of(manifest.priors, manifest.users, manifest.items, len(manifest.levels))
+def _load_chains(
+    path: Path, manifest: Manifest, states: list[Arrays | None], covariates: Covariates
+) -> list[LoadedChain]:
+    sizes = sizes_of(manifest.priors, manifest.users, manifest.items, len(manifest.levels), covariates)
     return [_load_chain(path, manifest, sizes, chain, state) for chain, state in enumerate(states)]
 
 

@@ -20,6 +20,7 @@ from doublefeature.errors import StoreError
 from doublefeature.model.state import RATE, State, build_model, empty_state, members, words_of
 from doublefeature.posterior.arrays import Arrays, check_layout
 from doublefeature.posterior.draws import Draw, Trace, member_starts, spread_effects
+from doublefeature.ratings import NO_COVARIATES, Covariates
 
 FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
@@ -40,15 +41,31 @@ class Sizes(NamedTuple):
     graded: bool  # whether items have effects of their own
     effect_values: tuple[float, ...]  # the only effects allowed, when not empty
     hyper: FloatArray  # hyperparameters that are held fixed, NaN where they are sampled
-    choices: bool  # whether users have traits
+    weights: dict[str, int]  # how many weights for traits a state may have
 
 
-def sizes_of(priors: Priors, n_users: int, n_items: int, n_levels: int) -> Sizes:
-    """Return the sizes of a model."""
+def sizes_of(
+    priors: Priors, n_users: int, n_items: int, n_levels: int, covariates: Covariates = NO_COVARIATES
+) -> Sizes:
+    """Return the sizes of a model, given how much is known of users and items besides the ratings."""
     scales = build_model(priors, 0, 0, n_levels).scales.size
     sampled = [priors.noise_scale is None, *(name in priors.learn for name in LEARNABLE)]
     hyper = np.where(sampled, np.nan, empty_state(priors, 0, 0, n_levels).hyper)
-    return Sizes(n_users, n_items, n_levels, scales, priors.graded, priors.effect_values, hyper, priors.choices > 0)
+    weights = _weight_counts(priors, covariates)
+    return Sizes(n_users, n_items, n_levels, scales, priors.graded, priors.effect_values, hyper, weights)
+
+
+def _weight_counts(priors: Priors, covariates: Covariates) -> dict[str, int]:
+    """Return how many weights for traits a state of the model has."""
+    chosen = priors.choices + 1 if priors.choices else 0
+    of_users = 0 if covariates.users is None else covariates.users.shape[1]
+    of_items = (chosen if priors.item_choices else 0) + (0 if covariates.items is None else covariates.items.shape[1])
+    return {
+        "user_weights": chosen + 1 if chosen or of_items else 0,
+        "item_weights": of_items + 1 if of_items else 0,
+        "user_offset_weights": chosen + of_users,
+        "item_offset_weights": of_items,
+    }
 
 
 class Place(NamedTuple):
@@ -211,13 +228,16 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
         "user_offset": ("F64", (sizes.users,)),
         "user_scale": ("U8", (sizes.users,)),
         "cutpoints": ("F64", (sizes.levels + 1,)),
-        "trait": ("F64", (slots, None)),
-        "offset_trait": ("F64", (None,)),
+        "user_weights": ("F64", (slots, None)),
+        "item_weights": ("F64", (slots, None)),
+        "user_offset_weights": ("F64", (None,)),
+        "item_offset_weights": ("F64", (None,)),
         "hyper": ("F64", (None,)),
     }
-    arrays = {"trait": np.zeros((slots, 0)), "offset_trait": np.zeros(0)} | arrays
+    arrays = {name: np.zeros((slots, 0)) for name in ("user_weights", "item_weights")} | arrays
+    arrays = {name: np.zeros(0) for name in ("user_offset_weights", "item_offset_weights")} | arrays
     check_layout(arrays, layout)
-    _check_traits(arrays["trait"], arrays["offset_trait"], sizes)
+    _check_weights(arrays, sizes)
     arrays = {**arrays, "hyper": _whole_hyper(arrays["hyper"][np.newaxis], sizes)[0]}
     state = State(**arrays)
     active = state.active.astype(bool)
@@ -236,15 +256,17 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
     return state._replace(item_effect=spread_effects(state.item_words, first, arrays["item_effect"], slots))
 
 
-def _check_traits(trait: FloatArray, offset_trait: FloatArray, sizes: Sizes) -> None:
-    """Raise unless users' traits are as many for features as for offsets, and none where the model has none.
+def _check_weights(arrays: Arrays, sizes: Sizes) -> None:
+    """Raise unless weights are as many as the model has traits.
 
     A state made from a draw has none: draws do not keep them, and the next sweep finds them anew.
     """
-    if trait.shape[1] != offset_trait.size + (offset_trait.size > 0) or (offset_trait.size > 0 and not sizes.choices):
-        raise StoreError("the state's traits of users do not fit the model")
-    if not np.isfinite(trait).all() or not np.isfinite(offset_trait).all():
-        raise StoreError("a trait's weight is not finite")
+    for name, size in sizes.weights.items():
+        found = arrays[name]
+        if found.shape[-1] not in (0, size):
+            raise StoreError(f"the state's {name} do not fit the model")
+        if not np.isfinite(found).all():
+            raise StoreError(f"{name} hold a number that is not finite")
 
 
 def _full_words(count: int, width: int) -> WordArray:

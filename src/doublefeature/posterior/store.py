@@ -189,7 +189,7 @@ class ModelFolder:
 
     def _loaded(self) -> list[LoadedChain]:
         if self._chains is None:
-            self._chains = load_chains(self.path, self._manifest)
+            self._chains = load_chains(self.path, self._manifest, self.ratings.covariates)
         return self._chains
 
     @contextmanager
@@ -215,7 +215,9 @@ class ModelFolder:
         place = Place(chain, stored.sweeps, self.schedule)
         self._check_place(trace, place)
         arrays = encode_segment(trace, draws, place)
-        sizes = sizes_of(self.priors, self.ratings.n_users, self.ratings.n_items, self.ratings.n_levels)
+        sizes = sizes_of(
+            self.priors, self.ratings.n_users, self.ratings.n_items, self.ratings.n_levels, self.ratings.covariates
+        )
         decode_segment(arrays, sizes, place, trace.move_names)
         if state is not None:
             decode_state(encode_state(state), sizes, trace)

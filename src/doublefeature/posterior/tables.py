@@ -9,16 +9,18 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from doublefeature._rows import view_by_item
 from doublefeature.errors import RatingsError, StoreError, show
 from doublefeature.levels import Levels
 from doublefeature.posterior.arrays import Arrays, check_layout
 from doublefeature.posterior.manifest import TEXT_LIMIT, is_unicode
-from doublefeature.ratings import RatingArrays, Ratings
+from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays, Ratings
 
 ItemColumns = Mapping[Hashable, Mapping[str, str]]
 Ids = Sequence[Hashable]
+FloatArray = NDArray[np.float64]
 
 
 def encode_ids(ids: Ids, role: str) -> Arrays:
@@ -57,12 +59,48 @@ def _number(text: str) -> int:
 def encode_ratings(ratings: Ratings) -> Arrays:
     """Return the ratings by user; the view by item is rebuilt when they are read."""
     part = ratings.arrays
-    return {"user_ptr": part.user_ptr, "item_codes": part.item_codes, "levels": part.levels}
+    arrays: Arrays = {"user_ptr": part.user_ptr, "item_codes": part.item_codes, "levels": part.levels}
+    for role, table, names in _sides(ratings.covariates):
+        if table is not None:
+            parts = {"table": table, **_encode_texts(names)}
+            arrays |= {name: parts[key] for key, name in _names_of(role).items()}
+    return arrays
+
+
+def _sides(covariates: Covariates) -> tuple[tuple[str, FloatArray | None, tuple[str, ...]], ...]:
+    return (
+        ("user_covariates", covariates.users, covariates.user_names),
+        ("item_covariates", covariates.items, covariates.item_names),
+    )
+
+
+def _names_of(role: str) -> dict[str, str]:
+    """Return the names of the arrays that hold one side's covariates."""
+    return {"table": role, "text": f"{role}_text", "starts": f"{role}_starts"}
+
+
+def _decode_covariates(arrays: Arrays, n_users: int, n_items: int) -> Covariates:
+    """Return the covariates among the arrays of ratings, which lose them."""
+    found: list[tuple[FloatArray | None, tuple[str, ...]]] = []
+    for (role, _, _), count in zip(_sides(NO_COVARIATES), (n_users, n_items), strict=True):
+        parts = {key: arrays.pop(name) for key, name in _names_of(role).items() if name in arrays}
+        if not parts:
+            found.append((None, ()))
+            continue
+        columns = parts["table"].shape[-1] if "table" in parts and parts["table"].ndim == 2 else 0
+        layout = {"table": ("F64", (count, columns)), "text": ("U8", (None,)), "starts": ("I64", (columns + 1,))}
+        check_layout(parts, layout)
+        if not np.isfinite(parts["table"]).all():
+            raise StoreError(f"{role} hold a number that is not finite")
+        found.append((parts["table"], tuple(_decode_texts(parts))))
+    return Covariates(found[0][0], found[1][0], found[0][1], found[1][1])
 
 
 def decode_ratings(arrays: Arrays, users: Ids, items: Ids, levels: Levels) -> Ratings:
     """Return ratings over known ids and levels after checking every code and the order of the rows."""
     layout = {"user_ptr": ("I64", (len(users) + 1,)), "item_codes": ("U32", (None,)), "levels": ("U8", (None,))}
+    arrays = dict(arrays)
+    covariates = _decode_covariates(arrays, len(users), len(items))
     check_layout(arrays, layout)
     user_ptr, item_codes, level_codes = arrays["user_ptr"], arrays["item_codes"], arrays["levels"]
     _check_starts(user_ptr, item_codes.size)
@@ -74,7 +112,8 @@ def decode_ratings(arrays: Arrays, users: Ids, items: Ids, levels: Levels) -> Ra
     if not np.isin(falls, user_ptr).all():
         raise StoreError("the items of a user are not in order, or come twice")
     by_item = view_by_item(user_ptr, item_codes, len(items))
-    return Ratings(users, items, levels, RatingArrays(user_ptr, item_codes, level_codes, *by_item))
+    views = RatingArrays(user_ptr, item_codes, level_codes, *by_item)
+    return Ratings(users, items, levels, views, covariates=covariates)
 
 
 def encode_item_table(table: ItemColumns, items: Ids) -> tuple[tuple[str, ...], Arrays]:

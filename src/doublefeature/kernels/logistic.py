@@ -1,0 +1,183 @@
+r"""Log odds of belonging that traits of rows shift: ψ_e = a + z_e d for row e, users or items alike.
+
+The weights (a, d) of a feature have a prior, a mode given who belongs, and a normal around it to be proposed from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel, leaf
+from doublefeature.kernels.gaussian import draw_normal, factorise
+from doublefeature.kernels.streams import Stream
+from doublefeature.kernels.variates import normal
+from doublefeature.model.state import ITEM_LOGIT_SD, Model
+
+FloatArray = NDArray[np.float64]
+Mask = NDArray[np.uint8]
+
+_LONGEST_STEP = 2.0
+_LOG_2PI = math.log(2.0 * math.pi)
+
+
+class WeightPrior(NamedTuple):
+    """Prior of a feature's weights: its log odds a, and how traits shift them, normal around 0."""
+
+    buffet: bool  # a = logit π with π from λ π⁻¹ dπ; otherwise a is normal
+    centre: float
+    spread: float
+    sd: float
+
+
+@leaf
+def prior_of_users(model: Model) -> WeightPrior:
+    """Return the prior of weights that shift users."""
+    return WeightPrior(True, 0.0, 1.0, model.weight_sd)
+
+
+@leaf
+def prior_of_items(model: Model) -> WeightPrior:
+    """Return the prior of weights that shift items."""
+    return WeightPrior(False, model.item_logit, ITEM_LOGIT_SD, model.weight_sd)
+
+
+@leaf
+def soft_plus(x: float) -> float:
+    """Return log(1 + exp(x))."""
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+@leaf
+def log_sigmoid(x: float) -> float:
+    """Return log(1 / (1 + exp(−x)))."""
+    return -soft_plus(-x)
+
+
+@leaf
+def row_logit(traits: FloatArray, weights: FloatArray, row: int) -> float:
+    """Return the log odds of one row, ψ = a + z d."""
+    total = weights[0]
+    for t in range(traits.shape[1]):
+        total += traits[row, t] * weights[t + 1]
+    return total
+
+
+@leaf
+def fill_logits(traits: FloatArray, weights: FloatArray, out: FloatArray) -> None:
+    """Fill the log odds of every row."""
+    for row in range(out.size):
+        out[row] = row_logit(traits, weights, row)
+
+
+@leaf
+def weights_log_prior(weights: FloatArray, prior: WeightPrior) -> float:
+    """Return the log density of a feature's weights; of users' less λ, (1 − π) being what π⁻¹ dπ is in a = logit π."""
+    total = -soft_plus(weights[0])
+    if not prior.buffet:
+        total = -0.5 * ((weights[0] - prior.centre) / prior.spread) ** 2 - math.log(prior.spread) - 0.5 * _LOG_2PI
+    for t in range(1, weights.size):
+        total -= 0.5 * (weights[t] / prior.sd) ** 2 + math.log(prior.sd) + 0.5 * _LOG_2PI
+    return total
+
+
+@leaf
+def weights_log_target(traits: FloatArray, inside: Mask, weights: FloatArray, prior: WeightPrior) -> float:
+    """Return the log density of a feature's weights given who belongs, up to a constant."""
+    total = weights_log_prior(weights, prior)
+    for row in range(inside.size):
+        logit = row_logit(traits, weights, row)
+        total += (logit if inside[row] != 0 else 0.0) - soft_plus(logit)
+    return total
+
+
+@leaf
+def gather_weights(
+    traits: FloatArray, members: FloatArray, weights: FloatArray, prior: WeightPrior, told: tuple
+) -> None:
+    """Fill precision and slope of the log target at these weights, for expected memberships between 0 and 1."""
+    precision, slope = told
+    size = weights.size
+    for a in range(size):
+        slope[a] = -weights[a] / (prior.sd * prior.sd)
+        for b in range(a + 1):
+            precision[a, b] = 1.0 / (prior.sd * prior.sd) if a == b else 0.0
+    if prior.buffet:
+        rate = 1.0 / (1.0 + math.exp(-weights[0]))
+        slope[0] = -rate
+        precision[0, 0] = rate * (1.0 - rate)
+    else:
+        slope[0] = (prior.centre - weights[0]) / prior.spread**2
+        precision[0, 0] = 1.0 / prior.spread**2
+    for row in range(members.size):
+        p = 1.0 / (1.0 + math.exp(-row_logit(traits, weights, row)))
+        gap = members[row] - p
+        v = p * (1.0 - p)
+        slope[0] += gap
+        precision[0, 0] += v
+        for a in range(1, size):
+            z = traits[row, a - 1]
+            slope[a] += gap * z
+            precision[a, 0] += v * z
+            for b in range(1, a + 1):
+                precision[a, b] += v * z * traits[row, b - 1]
+
+
+@kernel
+def newton_weights(
+    traits: FloatArray, members: FloatArray, weights: FloatArray, prior: WeightPrior, steps: int
+) -> FloatArray:
+    """Move weights towards the mode in place; return the Cholesky factor of the precision where the last step began."""
+    size = weights.size
+    precision = np.zeros((size, size))
+    slope = np.zeros(size)
+    for _ in range(steps):
+        gather_weights(traits, members, weights, prior, (precision, slope))
+        factorise(precision)
+        for a in range(size):
+            for b in range(a):
+                slope[a] -= precision[a, b] * slope[b]
+            slope[a] /= precision[a, a]
+        for a in range(size - 1, -1, -1):
+            for b in range(a + 1, size):
+                slope[a] -= precision[b, a] * slope[b]
+            slope[a] /= precision[a, a]
+        longest = 0.0
+        for a in range(size):
+            longest = max(longest, abs(slope[a]))
+        scale = min(1.0, _LONGEST_STEP / max(longest, 1e-300))
+        for a in range(size):
+            weights[a] += scale * slope[a]
+    return precision
+
+
+@kernel
+def draw_weights(mode: FloatArray, factor: FloatArray, widen: float, stream: Stream) -> FloatArray:
+    """Return weights from the normal around a mode, so many times wider than the precision's factor says."""
+    step = np.zeros(mode.size)
+    draw_normal(factor, step, stream)
+    return mode + widen * step
+
+
+@leaf
+def weights_log_proposal(weights: FloatArray, mode: FloatArray, factor: FloatArray, widen: float) -> float:
+    """Return the log density of `draw_weights` at these weights."""
+    size = weights.size
+    total = -0.5 * size * _LOG_2PI
+    for a in range(size):
+        z = 0.0
+        for b in range(a, size):
+            z += factor[b, a] * (weights[b] - mode[b]) / widen
+        total += math.log(factor[a, a] / widen) - 0.5 * z * z
+    return total
+
+
+@leaf
+def draw_prior_weights(out: FloatArray, prior: WeightPrior, stream: Stream) -> None:
+    """Fill weights from a prior that is normal throughout."""
+    out[0] = prior.centre + prior.spread * normal(stream)
+    for t in range(1, out.size):
+        out[t] = prior.sd * normal(stream)
