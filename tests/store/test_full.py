@@ -24,6 +24,16 @@ def test_a_longer_run_goes_on_where_the_shorter_one_stopped(tmp_path) -> None:
     assert draws_digest(longer.posterior_) == draws_digest(whole.posterior_)
 
 
+def test_covariates_are_kept_for_resuming(tmp_path) -> None:
+    tables = {"users": {user: {"age": str(20 + user % 7)} for user in range(30)}}
+    tables["items"] = {item: {"kind": "ab"[item % 2]} for item in range(20)}
+    data = df.with_covariates(ratings(), **tables, user_covariates=["age"], item_covariates=["kind"])
+    unfitted(14).fit(data, out=tmp_path / "model")
+    longer = df.DoubleFeature.resume(tmp_path / "model", sweeps=24)
+    assert longer.ratings_.covariates.item_names == ("kind: a", "kind: b")
+    assert draws_digest(longer.posterior_) == draws_digest(unfitted(24).fit(data).posterior_)
+
+
 def test_a_model_saved_from_memory_answers_the_same(tmp_path) -> None:
     model = unfitted(24).fit(ratings())
     model.save(tmp_path / "model")
