@@ -286,12 +286,14 @@ def _check_positive(name: str, value: object) -> None:
 PRESETS = {
     "paper": Priors(),
     "full": Priors(
+        mass=10.0,
         effect_sd=0.3,
         user_offsets=True,
         graded=True,
         user_scales=True,
         free_cutpoints=True,
         choices=8,
+        item_choices=True,
         noise_rate=3.2,
         learn=("effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd", "user_scale_sd"),
     ),

@@ -73,7 +73,7 @@ class DoubleFeature:
     Parameters
     ----------
     preset
-        Name of the model; `paper` is the model of Lin and Müller.
+        Name of the model: `full`, or `paper` for the model of Lin and Müller.
     priors, schedule, moves
         What the model is, how long it runs, how a sweep goes. `priors` replaces the preset's.
     seed
@@ -102,7 +102,7 @@ class DoubleFeature:
     def __init__(
         self,
         *,
-        preset: str = "paper",
+        preset: str = "full",
         priors: Priors | None = None,
         schedule: Schedule | None = None,
         moves: Moves | None = None,

@@ -75,7 +75,7 @@ def build_model(
 def fit(
     ratings: Annotated[Path, typer.Argument(help="Ratings: CSV, TSV, MovieLens, Parquet, gzip; or a data set's name.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder for the model.")],
-    preset: Annotated[str | None, typer.Option(help="Model; default: paper.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Model: full (default) or paper.")] = None,
     sweeps: Annotated[int | None, typer.Option(min=1, help="Sweeps per chain, warm-up included.")] = None,
     warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps thrown away; default: half.")] = None,
     thin: Annotated[int | None, typer.Option(min=1, help="Keep every so many sweeps.")] = None,
