@@ -12,7 +12,16 @@ from typing import Any, Self
 
 from doublefeature.errors import SettingsError
 
-LEARNABLE = ("mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd", "user_scale_sd")
+LEARNABLE = (
+    "mass",
+    "item_rate",
+    "effect_sd",
+    "item_offset_sd",
+    "user_offset_sd",
+    "grade_sd",
+    "user_scale_sd",
+    "user_grade_sd",
+)
 
 
 _NEEDS = {
@@ -20,6 +29,7 @@ _NEEDS = {
     "user_offset_sd": "user_offsets",
     "grade_sd": "graded",
     "user_scale_sd": "user_scales",
+    "user_grade_sd": "user_grades",
 }
 """What must be part of the model for a hyperparameter to have a meaning."""
 
@@ -87,6 +97,10 @@ class Priors(_Settings):
     """Every item of a feature has an effect of its own around the feature's (beyond the paper)."""
     grade_sd: float = 0.4
     """σ_w: spread of the items' effects around their feature's."""
+    user_grades: bool = False
+    """Every user of a graded feature holds it more or less strongly, a multiple of its effects (beyond the paper)."""
+    user_grade_sd: float = 0.5
+    """σ_s: spread of these multiples around 1."""
     user_scales: bool = False
     """Every user has a noise scale of their own, a multiple of τ (beyond the paper)."""
     user_scale_sd: float = 0.3
@@ -106,7 +120,7 @@ class Priors(_Settings):
     def __post_init__(self) -> None:
         for name in ("mass", "effect_sd", "item_offset_sd", "user_offset_sd", "noise_shape", "noise_rate"):
             _check_positive(name, getattr(self, name))
-        for name in ("mass_shape", "item_rate_weight", "grade_sd", "user_scale_sd", "choice_sd"):
+        for name in ("mass_shape", "item_rate_weight", "grade_sd", "user_grade_sd", "user_scale_sd", "choice_sd"):
             _check_positive(name, getattr(self, name))
         _check_number("item_rate", self.item_rate)
         if not 0.0 < self.item_rate < 1.0:
@@ -123,6 +137,8 @@ class Priors(_Settings):
         self._check_learn()
         self._check_effect_values()
         check_count("choices", self.choices, least=0)
+        if self.user_grades and not self.graded:
+            raise SettingsError("user_grades need graded=True.")
         if self.choices and not (self.graded and self.user_offsets):
             raise SettingsError("choices need graded=True and user_offsets=True.")
         if self.item_choices and not (self.choices and self.item_offsets):
@@ -290,12 +306,13 @@ PRESETS = {
         effect_sd=0.3,
         user_offsets=True,
         graded=True,
+        user_grades=True,
         user_scales=True,
         free_cutpoints=True,
         choices=8,
         item_choices=True,
         noise_rate=3.2,
-        learn=("effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd", "user_scale_sd"),
+        learn=("effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd", "user_scale_sd", "user_grade_sd"),
     ),
 }
 

@@ -78,7 +78,7 @@ def random_priors(rng: np.random.Generator) -> Priors:
 
 def random_graded_priors(rng: np.random.Generator) -> Priors:
     """Draw priors of the full model, some switches off."""
-    more = {name: bool(rng.random() < 0.6) for name in ("user_scales", "free_cutpoints")}
+    more = {name: bool(rng.random() < 0.6) for name in ("user_scales", "free_cutpoints", "user_grades")}
     spread = {"grade_sd": rng.uniform(0.3, 0.9), "user_scale_sd": rng.uniform(0.2, 0.5)}
     priors = replace(random_priors(rng), effect_values=(), learn=(), graded=True, **more, **spread)
     if rng.random() < 0.5:

@@ -41,7 +41,7 @@ STATISTICS = (
     "Σα²", "α₀", "τ", "log τ", "τ⁻²", "mean r", "#top", "#mid", "Σrη", "log-lik", "ρ₀r₀", "r₀r₁", "λ", "p",
     "σ_θ", "σ_ρ", "σ_α", "Σp_k", "σ_w", "σ_v", "Σw", "Σw²", "Σ(w−θ)²", "w₀r₀",
     "Σ log scale", "Σ log² scale", "scale₀r₀", "c₂", "c₂²", "c₂c₃", "Σa", "Σd", "Σd²", "Σ dm", "δ₀", "δ²", "Σzα",
-    "Σb", "Σg²", "Σ gn", "ε²", "Σxρ",
+    "σ_s", "Σs", "Σ(s−1)²", "s₀r₀", "Σb", "Σg²", "Σ gn", "ε²", "Σxρ",
 )  # fmt: skip
 COMPLEMENT_SIGN, NO_JACOBIAN, STALE_LATENT = 1, 2, 3
 MUTATIONS = {"complement sign": COMPLEMENT_SIGN, "τ without Jacobian": NO_JACOBIAN, "stale Z": STALE_LATENT}
@@ -104,6 +104,14 @@ def statistics(scene: Scene, out: np.ndarray) -> None:
                 out[35] += (w - state.effect[slot]) ** 2
             if item == scene.users.other[0]:
                 out[36] += w * levels[0]
+    out[50] += state.hyper[8]
+    for slot in slots:
+        for u in range(state.user_grade.shape[0]):
+            if has_bit(state.user_words, u, slot):
+                out[51] += state.user_grade[u, slot]
+                out[52] += (state.user_grade[u, slot] - 1.0) ** 2
+        if state.user_grade.shape[0] > 0:
+            out[53] += state.user_grade[0, slot] * levels[0]
     for u in range(state.user_scale.size):
         log_scale = math.log(scene.model.scales[state.user_scale[u]])
         out[37] += log_scale
@@ -119,19 +127,19 @@ def statistics(scene: Scene, out: np.ndarray) -> None:
                 out[46] += state.user_weights[slot, t] * users[slot]
         for t in range(state.item_weights.shape[1]):
             if t == 0:
-                out[50] += state.item_weights[slot, 0]
+                out[54] += state.item_weights[slot, 0]
             else:
-                out[51] += state.item_weights[slot, t] ** 2
-                out[52] += state.item_weights[slot, t] * items[slot]
+                out[55] += state.item_weights[slot, t] ** 2
+                out[56] += state.item_weights[slot, t] * items[slot]
     for t in range(state.user_offset_weights.size):
         out[47] += state.user_offset_weights[t] * (t == 0)
         out[48] += state.user_offset_weights[t] ** 2
         for u in range(state.user_offset.size):
             out[49] += scene.model.user_offset_traits[u, t] * state.user_offset[u]
     for t in range(state.item_offset_weights.size):
-        out[53] += state.item_offset_weights[t] ** 2
+        out[57] += state.item_offset_weights[t] ** 2
         for i in range(rho.size):
-            out[54] += scene.model.item_traits[i, t] * rho[i]
+            out[58] += scene.model.item_traits[i, t] * rho[i]
     out[40] += state.cutpoints[2]
     out[41] += state.cutpoints[2] ** 2
     out[42] += state.cutpoints[2] * state.cutpoints[3]
@@ -199,8 +207,9 @@ def without_jacobian(scene: Scene) -> Scene:
     model = Model(
         m.base, m.noise_shape + 1.0, m.noise_rate, m.learn_noise, m.learn_mass, m.mass_shape, m.mass_rate, m.learn_rate,
         m.rate_by_feature, m.rate_in, m.rate_out, m.learn_effect_sd, m.learn_item_sd, m.learn_user_sd,
-        m.learn_grade_sd, m.learn_scale_sd, m.sd_shape, m.effect_sd_rate, m.item_sd_rate, m.user_sd_rate,
-        m.grade_sd_rate, m.scale_sd_rate, m.item_offsets, m.user_offsets, m.free_cutpoints, m.scales, m.effect_values,
+        m.learn_grade_sd, m.learn_scale_sd, m.learn_user_grade_sd, m.sd_shape, m.effect_sd_rate, m.item_sd_rate,
+        m.user_sd_rate, m.grade_sd_rate, m.scale_sd_rate, m.user_grade_sd_rate, m.item_offsets, m.user_offsets,
+        m.free_cutpoints, m.scales, m.effect_values,
         m.item_offset_mean, m.user_offset_mean, m.user_traits, m.user_offset_traits, m.item_traits, m.weight_sd,
         m.item_logit, m.offset_weight_sd,
     )  # fmt: skip
@@ -272,6 +281,8 @@ _CHOICES = replace(_ALPHA, graded=True, effect_sd=0.8, grade_sd=0.6, choices=1, 
 _FULL_CHOICES = replace(_ALPHA, **_MORE, choices=2, choice_sd=0.3).with_everything_learnt()
 _ITEM_CHOICES = replace(_CHOICES, item_choices=True)
 _FULL_ITEM_CHOICES = replace(_ALPHA, **_MORE, choices=2, choice_sd=0.3, item_choices=True).with_everything_learnt()
+_USER_GRADES = replace(_GRADED, user_grades=True, user_offsets=True)
+_FULL_BOTH = replace(_FULL_ITEM_CHOICES, user_grades=True).with_everything_learnt()
 _ALL = Moves(settle=0, effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
 
 ENGINES = (
@@ -298,6 +309,9 @@ ENGINES = (
     Engine("choices of both, private births only", _ITEM_CHOICES, _moves(user_scan="parallel")),
     Engine("choices of both, feature moves only", _ITEM_CHOICES, _moves(prior_singletons=False, feature_moves=2)),
     Engine("choices of both, everything", _FULL_ITEM_CHOICES, _ALL),
+    Engine("graded users, private births only", _USER_GRADES, _moves(user_scan="parallel")),
+    Engine("graded users, feature moves only", _USER_GRADES, _moves(prior_singletons=False, feature_moves=2)),
+    Engine("the default model", _FULL_BOTH, _ALL),
     Engine("everything, table", _ALPHA.with_everything_learnt(), Moves(**{**_ALL.to_dict(), "table_from": 1}), cost=40),
     Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2, cost=10),
 )

@@ -28,8 +28,8 @@ SUREST, WIDEN, WIDEN_WEIGHTS = 7.0, 1.15, 1.3
 
 
 @kernel
-def launched(scene: Scene, step: int) -> GradedLaunch:
-    return graded_launch(scene, step)
+def launched(scene: Scene, step: int, grade: np.ndarray) -> GradedLaunch:
+    return graded_launch(scene, step, grade)
 
 
 def normal_log_density(x: np.ndarray | float, mean: np.ndarray | float, sd: np.ndarray | float) -> np.ndarray:
@@ -46,6 +46,9 @@ def with_graded(p: Parameters, candidate: Candidate, centre: float, rate: float)
         effect=np.append(p.effect, centre),
         item_rate=np.append(p.item_rate, rate),
         item_effect=np.column_stack([p.item_effect, np.where(inside, candidate.shift, 0.0)]),
+        user_grade=None
+        if p.user_grade is None
+        else np.column_stack([p.user_grade, np.where(candidate.users, candidate.grade, 0.0)]),
         user_weights=None if p.user_weights is None else np.vstack([p.user_weights, candidate.user_weights]),
         item_weights=None if p.item_weights is None else np.vstack([p.item_weights, candidate.item_weights]),
     )
@@ -66,7 +69,7 @@ def centre_log_density(p: Parameters, grades: np.ndarray, centre: float) -> floa
 
 def graded_weight(case: Case, candidate: Candidate, draw: bool, step: int, centre: float = 0.3) -> float:
     """The weight of a whole graded feature; the centre it is written down with must not matter."""
-    start = launched(case.scene, step)
+    start = launched(case.scene, step, candidate.grade)
     n_users, n_items = case.sizes
     owned, inside = int(candidate.users.sum()), candidate.items.astype(bool)
     if not start.found or owned == 0:
@@ -82,6 +85,9 @@ def graded_weight(case: Case, candidate: Candidate, draw: bool, step: int, centr
     rate = 0.37 if by_feature else case.parameters.rate
     more = with_graded(case.parameters, candidate, centre, rate)
     total = case.density(more) - case.density(case.parameters)
+    if more.user_grade is not None:
+        held = candidate.grade[candidate.users.astype(bool)]
+        total -= float(normal_log_density(held, 1.0, case.parameters.user_grade_sd).sum())
     total -= centre_log_density(case.parameters, candidate.shift[inside], centre)
     if by_feature:
         first = case.priors.item_rate_weight * case.priors.item_rate
@@ -166,6 +172,8 @@ def trait_weights(case: Case) -> Pairs:
         yield used, case.density(replace(p, **{f"{side}_weights": there})) - case.density(p)
     alone = replace(p, user_members=p.user_members.copy())
     alone.user_members[:, k] = np.arange(p.user_offset.size) == 0
+    if p.user_grade is not None:
+        alone.user_grade = np.where(alone.user_members, 1.2, 0.0)
     scene = scene_of(alone, case.priors, Moves(table_from=DIRECT), case.observed, case.n_levels)
     used = private_log_weight(scene, k, 0)
     rest = without(alone, k)
@@ -180,6 +188,8 @@ def trait_weights(case: Case) -> Pairs:
 def without(p: Parameters, k: int) -> Parameters:
     """The parameters less one feature."""
     cut = {name: np.delete(getattr(p, name), k, axis=1) for name in ("user_members", "item_members", "item_effect")}
+    if p.user_grade is not None:
+        cut["user_grade"] = np.delete(p.user_grade, k, axis=1)
     names = ("effect", "item_rate") + (("item_weights",) if p.item_weights is not None else ())
     cut |= {name: np.delete(getattr(p, name), k, axis=0) for name in (*names, "user_weights")}
     return replace(p, **cut)
@@ -193,6 +203,8 @@ def feature_log_prior(p: Parameters, case: Case, k: int) -> float:
     total = float(normal_log_density(p.effect[k], 0.0, p.effect_sd))
     total += float(normal_log_density(p.item_effect[inside, k], p.effect[k], p.grade_sd).sum())
     total += float(normal_log_density(p.user_weights[k, 1:], 0.0, priors.choice_sd).sum())
+    if p.user_grade is not None:
+        total += float(normal_log_density(p.user_grade[p.user_members[:, k], k], 1.0, p.user_grade_sd).sum())
     logits = np.full(inside.size, log_odds(p.item_rate[k]))
     if p.item_weights is not None:
         weights, prior = p.item_weights[k], prior_of_items(case.scene.model)

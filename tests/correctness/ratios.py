@@ -218,12 +218,20 @@ def _weight(case: Case, candidate: Candidate, draw: bool, step: int) -> float:
     return total
 
 
+def would_be_grades(scene: Scene) -> np.ndarray:
+    """Some grades for a feature: any will do."""
+    n_users = scene.state.user_offset.size
+    if not scene.state.user_grade.shape[0]:
+        return np.ones(n_users)
+    return 1.0 + 0.5 * np.random.default_rng(n_users).standard_normal(n_users)
+
+
 def new_candidate(scene: Scene) -> Candidate:
     state = scene.state
     n_users, n_items = state.user_offset.size, state.item_offset.size
     return Candidate(
-        np.zeros(n_users, np.uint8), np.zeros(n_items, np.uint8), np.zeros(1), np.zeros(n_items),
-        np.zeros(state.user_weights.shape[1]), np.zeros(state.item_weights.shape[1]),
+        np.zeros(n_users, np.uint8), np.zeros(n_items, np.uint8), would_be_grades(scene), np.zeros(1),
+        np.zeros(n_items), np.zeros(state.user_weights.shape[1]), np.zeros(state.item_weights.shape[1]),
     )  # fmt: skip
 
 

@@ -126,9 +126,9 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("change", "reason"),
         [
-            (longer, "more or fewer effects"),
-            (shorter, "more or fewer effects"),
-            (one_member_more, "more or fewer effects"),
+            (longer, "more or fewer numbers"),
+            (shorter, "more or fewer numbers"),
+            (one_member_more, "more or fewer numbers"),
             (spread_out, "does not fit"),
             (lambda arrays: arrays.pop("item_effect"), "missing"),
             (endless, "item_effect"),

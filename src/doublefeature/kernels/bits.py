@@ -126,6 +126,22 @@ def _wider(words: WordArray) -> WordArray:
     return out
 
 
+@kernel
+def _wider_rows(rows: FloatArray) -> FloatArray:
+    out = np.zeros((rows.shape[0], 2 * rows.shape[1]))
+    for row in range(rows.shape[0]):
+        for slot in range(rows.shape[1]):
+            out[row, slot] = rows[row, slot]
+    return out
+
+
+@leaf
+def _copy_column(rows: FloatArray, source: int, target: int) -> None:
+    """Copy a slot's column to another slot; from slot −1 come zeros."""
+    for row in range(rows.shape[0]):
+        rows[row, target] = rows[row, source] if source >= 0 else 0.0
+
+
 @leaf
 def _copy_row(source: FloatArray, row: int, target: FloatArray, target_row: int) -> None:
     for t in range(source.shape[1]):
@@ -144,7 +160,8 @@ def _grown(state: State) -> State:
     active = np.zeros(2 * slots, np.uint8)
     effect = np.zeros(2 * slots)
     item_rate = np.zeros(2 * slots)
-    item_effect = np.zeros((state.item_effect.shape[0], 2 * slots))
+    item_effect = _wider_rows(state.item_effect)
+    user_grade = _wider_rows(state.user_grade)
     user_weights = np.zeros((2 * slots, state.user_weights.shape[1]))
     item_weights = np.zeros((2 * slots, state.item_weights.shape[1]))
     for slot in range(slots):
@@ -153,14 +170,13 @@ def _grown(state: State) -> State:
         item_rate[slot] = state.item_rate[slot]
         _copy_row(state.user_weights, slot, user_weights, slot)
         _copy_row(state.item_weights, slot, item_weights, slot)
-        for item in range(item_effect.shape[0]):
-            item_effect[item, slot] = state.item_effect[item, slot]
     return State(
         _wider(state.user_words),
         _wider(state.item_words),
         active,
         effect,
         item_effect,
+        user_grade,
         item_rate,
         state.item_offset,
         state.user_offset,
@@ -203,8 +219,8 @@ def close_slot(state: State, slot: int) -> None:
     state.item_rate[slot] = 0.0
     _clear_row(state.user_weights, slot)
     _clear_row(state.item_weights, slot)
-    for item in range(state.item_effect.shape[0]):
-        state.item_effect[item, slot] = 0.0
+    _copy_column(state.item_effect, -1, slot)
+    _copy_column(state.user_grade, -1, slot)
     clear_slot(state.user_words, slot)
     clear_slot(state.item_words, slot)
 
@@ -243,8 +259,8 @@ def pack_slots(state: State) -> None:
             state.item_rate[target] = state.item_rate[slot]
             _copy_row(state.user_weights, slot, state.user_weights, target)
             _copy_row(state.item_weights, slot, state.item_weights, target)
-            for item in range(state.item_effect.shape[0]):
-                state.item_effect[item, target] = state.item_effect[item, slot]
+            _copy_column(state.item_effect, slot, target)
+            _copy_column(state.user_grade, slot, target)
             target += 1
     for slot in range(state.active.size):
         state.active[slot] = slot < count
@@ -253,8 +269,8 @@ def pack_slots(state: State) -> None:
             state.item_rate[slot] = 0.0
             _clear_row(state.user_weights, slot)
             _clear_row(state.item_weights, slot)
-            for item in range(state.item_effect.shape[0]):
-                state.item_effect[item, slot] = 0.0
+            _copy_column(state.item_effect, -1, slot)
+            _copy_column(state.user_grade, -1, slot)
 
 
 @leaf
@@ -263,3 +279,11 @@ def effect_on(state: State, item: int, slot: int) -> float:
     if state.item_effect.shape[0] == 0:
         return state.effect[slot]
     return state.item_effect[item, slot]
+
+
+@leaf
+def grade_on(state: State, user: int, slot: int) -> float:
+    """Return how strongly a user holds a feature: 1 unless users have grades of their own."""
+    if state.user_grade.shape[0] == 0:
+        return 1.0
+    return state.user_grade[user, slot]

@@ -51,6 +51,7 @@ from doublefeature.kernels.logistic import (
 )
 from doublefeature.kernels.priors import (
     clip_rate,
+    draw_grade,
     effect_log_prior,
     item_set_log_prior,
     log_beta,
@@ -77,6 +78,7 @@ class Candidate(NamedTuple):
 
     users: Mask
     items: Mask
+    grade: FloatArray  # (users,) how strongly they hold it, or would
     effect: FloatArray  # (1,)
     shift: FloatArray  # (items,) what it adds to the score of each of its items
     user_weights: FloatArray  # (0 or 1 + traits,) log odds of its users, and how traits shift them
@@ -259,7 +261,7 @@ def weigh(scene: Scene, candidate: Candidate, draw: bool, step: int) -> float:
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, FEATURE_MOVES, step), 2)
     if scene.state.item_effect.shape[0] > 0:
-        graded = graded_launch(scene, step)
+        graded = graded_launch(scene, step, candidate.grade)
         if not graded.found:
             return -math.inf if draw else math.inf
         weight, logits = _visit_graded(scene, graded, candidate, draw, stream)
@@ -269,7 +271,7 @@ def weigh(scene: Scene, candidate: Candidate, draw: bool, step: int) -> float:
             return -math.inf if draw else math.inf
         weight, logits = _visit_rate(scene, float(count_marked(start.users)), candidate, draw, stream)
         weight += _visit_effect_and_items(scene, start, candidate, draw, stream)
-    gains = user_gains(scene, candidate.items, candidate.shift)
+    gains = user_gains(scene, candidate.items, candidate.shift, candidate.grade)
     return weight + _visit_users(gains, logits, candidate, draw, stream)
 
 
@@ -287,6 +289,8 @@ def _open_candidate(state: State, scene: Scene, candidate: Candidate, stream: St
     for user in range(candidate.users.size):
         if candidate.users[user]:
             set_bit(state.user_words, user, slot)
+            if state.user_grade.shape[0] > 0:
+                state.user_grade[user, slot] = candidate.grade[user]
     for item in range(candidate.items.size):
         if candidate.items[item]:
             set_bit(state.item_words, item, slot)
@@ -310,6 +314,18 @@ def _log_choose(n: int, j: int) -> float:
 
 
 @kernel
+def _would_be_grades(scene: Scene, step: int) -> FloatArray:
+    """Return how strongly users would hold a feature that is not theirs: from the prior, or 1."""
+    grade = np.ones(scene.state.user_words.shape[0])
+    if scene.state.user_grade.shape[0] > 0:
+        stream = new_stream()
+        seek(stream, scene.key, tick(scene.sweep, FEATURE_MOVES, step), 3)
+        for user in range(grade.size):
+            grade[user] = draw_grade(scene.state, stream)
+    return grade
+
+
+@kernel
 def _judge_old(scene: Scene, old: SlotArray, step: int) -> float:
     """Return log W of the features taken out of the scores, in the given order."""
     total = -math.log(2.0) if old.size == 2 else 0.0
@@ -317,6 +333,7 @@ def _judge_old(scene: Scene, old: SlotArray, step: int) -> float:
         candidate = Candidate(
             members_of(scene.state.user_words, old[j]),
             members_of(scene.state.item_words, old[j]),
+            _would_be_grades(scene, step + j * STEPS),
             scene.state.effect[old[j] : old[j] + 1].copy(),
             np.zeros(scene.state.item_words.shape[0]),
             scene.state.user_weights[old[j]].copy(),
@@ -324,6 +341,9 @@ def _judge_old(scene: Scene, old: SlotArray, step: int) -> float:
         )
         for item in range(scene.state.item_effect.shape[0]):
             candidate.shift[item] = scene.state.item_effect[item, old[j]]
+        for user in range(scene.state.user_grade.shape[0]):
+            if candidate.users[user]:
+                candidate.grade[user] = scene.state.user_grade[user, old[j]]
         total += weigh(scene, candidate, False, step + j * STEPS)
         if j + 1 < old.size:
             add_feature(scene, old[j], 1.0)
@@ -377,6 +397,7 @@ def update_features(scene: Scene, attempt: int, births_only: bool) -> State:
         candidate = Candidate(
             np.zeros(scene.state.user_words.shape[0], np.uint8),
             np.zeros(scene.state.item_words.shape[0], np.uint8),
+            _would_be_grades(scene, base_step + (2 + opened) * STEPS),
             np.zeros(1),
             np.zeros(scene.state.item_words.shape[0]),
             np.zeros(scene.state.user_weights.shape[1]),

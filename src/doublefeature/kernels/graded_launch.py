@@ -59,17 +59,19 @@ def _soft_sums_rows(
     users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, part: int
 ) -> None:
     """Add up slopes, curvatures and gains of every item, in user order."""
-    items, shift, log_odds, sums = told
+    items, shift, grade, log_odds, sums = told
     for user in range(part_start(users, part), part_start(users, part + 1)):
         for j in range(users.ptr[user], users.ptr[user + 1]):
             item = np.uint64(users.other[j])
             curve = curve_of(like, user_scale[user], users.levels[j])
-            moved = scores[j] + shift[item]
+            moved = scores[j] + grade[user] * shift[item]
             change = log_at(like, curve, moved) - log_at(like, curve, scores[j])
             outside = log_odds[user] - change if items[item] != 0 else log_odds[user]
             inside = outside + change
             gamma = 1.0 / (1.0 + math.exp(-inside))
             first, second = slopes_at(like, curve, moved)
+            first *= grade[user]
+            second *= grade[user] * grade[user]
             sums[part, item, _SLOPE] += gamma * first
             sums[part, item, _CURVATURE] += gamma * (second + (1.0 - gamma) * first * first)
             sums[part, item, _GAIN] += soft_plus(inside) - soft_plus(outside)
@@ -82,10 +84,10 @@ def _soft_sums_threads(users: Side, user_scale: Mask, like: Likelihood, scores: 
 
 
 @kernel
-def soft_sums(scene: Scene, items: Mask, shift: FloatArray, log_odds: FloatArray) -> FloatArray:
+def soft_sums(scene: Scene, items: Mask, shift: FloatArray, grade: FloatArray, log_odds: FloatArray) -> FloatArray:
     """Return slope, curvature and gain of every item, given users' log odds of belonging to the feature as it is."""
     sums = np.zeros((PARTS, items.size, 3))
-    told = (items, shift, log_odds, sums)
+    told = (items, shift, grade, log_odds, sums)
     scale = scene.state.user_scale
     if scene.threads > 1:
         _soft_sums_threads(scene.users, scale, scene.like, scene.scores, told)
@@ -131,8 +133,11 @@ def _expect(log_odds: FloatArray, expected: FloatArray) -> float:
 
 
 @kernel
-def graded_launch(scene: Scene, step: int) -> GradedLaunch:
-    """Climb from a random start to a rough graded feature; `step` names the random numbers to use."""
+def graded_launch(scene: Scene, step: int, grade: FloatArray) -> GradedLaunch:
+    """Climb from a random start to a rough graded feature; `step` names the random numbers to use.
+
+    `grade` is how strongly each user would hold it.
+    """
     state, model = scene.state, scene.model
     n_users, n_items = state.user_words.shape[0], state.item_words.shape[0]
     users = np.zeros(n_users, np.uint8)
@@ -166,7 +171,7 @@ def graded_launch(scene: Scene, step: int) -> GradedLaunch:
     user_factor, item_factor = launch.user_factor, launch.item_factor
     user_weights[0] = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
     for _ in range(_ROUNDS):
-        log_odds = user_gains(scene, items, launch.mean)
+        log_odds = user_gains(scene, items, launch.mean, grade)
         for user in range(n_users):
             log_odds[user] += row_logit(model.user_traits, user_weights, user)
         n_in = _expect(log_odds, expected)
@@ -174,7 +179,7 @@ def graded_launch(scene: Scene, step: int) -> GradedLaunch:
             user_factor = newton_weights(model.user_traits, expected, user_weights, prior_of_users(model), 1)
         else:
             user_weights[0] = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
-        sums = soft_sums(scene, items, launch.mean, log_odds)
+        sums = soft_sums(scene, items, launch.mean, grade, log_odds)
         fill_logits(model.item_traits, item_weights, item_log_odds)
         centre = _climb(sums, (centre, spread), item_log_odds, launch)
         spread = state.hyper[GRADE_SD]

@@ -26,8 +26,9 @@ from doublefeature.kernels.logistic import row_logit
 from doublefeature.kernels.memberships import mark_touched, scan_order
 from doublefeature.kernels.offsets import update_user_offsets
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
-from doublefeature.kernels.scores import add_offsets, rebuild_effects
+from doublefeature.kernels.scores import add_offsets, rebuild_effects, rebuild_scores
 from doublefeature.kernels.streams import GRADES, ORDER, Stream, new_stream, seek, tick
+from doublefeature.kernels.user_grades import update_user_grades
 from doublefeature.kernels.variates import bernoulli_logit, normal
 from doublefeature.model.state import EFFECT_SD, GRADE_SD, ITEM_SD, Model, State
 
@@ -57,6 +58,78 @@ def _load(side: Side, state: State, told: Grading, residual: FloatArray, row: in
         scale = state.user_scale[np.uint64(side.other[first + j])]
         work.pull[j] = told.weights[scale] * residual[np.uint64(place_of(side, first + j))]
         work.of_scale[scale, j >> 6] |= ONE << np.uint64(j & 63)
+
+
+@leaf
+def _graded_weight(side: Side, state: State, told: Grading, row: int, a: int, b: int, work: Work) -> float:
+    """Return Σ g s_a s_b over the item's ratings that share both features, s the users' grades."""
+    total = 0.0
+    first = side.ptr[row]
+    for block in range((side.ptr[row + 1] - first + 63) >> 6):
+        word = work.touched[a, block] & work.touched[b, block]
+        while word != ZERO:
+            user = np.uint64(side.other[first + 64 * block + np.int64(lowest_bit(word))])
+            weight = told.weights[state.user_scale[user]]
+            total += weight * state.user_grade[user, a] * state.user_grade[user, b]
+            word &= word - ONE
+    return total
+
+
+@leaf
+def _graded_pull(side: Side, state: State, row: int, slot: int, work: Work) -> float:
+    """Return Σ g s r over the item's ratings that share a feature, s the users' grades."""
+    total = 0.0
+    first = side.ptr[row]
+    for block in range((side.ptr[row + 1] - first + 63) >> 6):
+        word = work.touched[slot, block]
+        while word != ZERO:
+            j = 64 * block + np.int64(lowest_bit(word))
+            total += work.pull[j] * state.user_grade[np.uint64(side.other[first + j]), slot]
+            word &= word - ONE
+    return total
+
+
+@leaf
+def _weight(side: Side, state: State, told: Grading, row: int, a: int, b: int, work: Work) -> float:
+    """Return Σg over the item's ratings that share both features, times users' grades where they have them."""
+    if state.user_grade.shape[0] > 0:
+        return _graded_weight(side, state, told, row, a, b, work)
+    return shared_weight(told.weights, (side.ptr[row + 1] - side.ptr[row] + 63) >> 6, a, b, work)
+
+
+@leaf
+def _pull(side: Side, state: State, row: int, slot: int, work: Work) -> float:
+    """Return Σ g r over the item's ratings that share a feature, times users' grades where they have them."""
+    if state.user_grade.shape[0] > 0:
+        return _graded_pull(side, state, row, slot, work)
+    return shared_pull((side.ptr[row + 1] - side.ptr[row] + 63) >> 6, slot, work)
+
+
+@leaf
+def _graded_total(side: Side, state: State, told: Grading, row: int, slot: int, work: Work) -> float:
+    """Return Σ g s over the item's ratings that share a feature."""
+    total = 0.0
+    first = side.ptr[row]
+    for block in range((side.ptr[row + 1] - first + 63) >> 6):
+        word = work.touched[slot, block]
+        while word != ZERO:
+            user = np.uint64(side.other[first + 64 * block + np.int64(lowest_bit(word))])
+            total += told.weights[state.user_scale[user]] * state.user_grade[user, slot]
+            word &= word - ONE
+    return total
+
+
+@leaf
+def _graded_shift(side: Side, state: State, told: Grading, row: int, slot: int, step: float, work: Work) -> None:
+    """Take a change of effect out of the residuals of the ratings it touches, by users' grades."""
+    first = side.ptr[row]
+    for block in range((side.ptr[row + 1] - first + 63) >> 6):
+        word = work.touched[slot, block]
+        while word != ZERO:
+            j = 64 * block + np.int64(lowest_bit(word))
+            user = np.uint64(side.other[first + j])
+            work.pull[j] -= told.weights[state.user_scale[user]] * step * state.user_grade[user, slot]
+            word &= word - ONE
 
 
 @leaf
@@ -90,8 +163,8 @@ def _scan_item(side: Side, state: State, model: Model, told: Grading, row: int, 
     count = 0
     for slot in told.order:
         before = state.item_effect[row, slot]
-        weight = shared_weight(told.weights, blocks, slot, slot, work)
-        pull = shared_pull(blocks, slot, work) + weight * before
+        weight = _weight(side, state, told, row, slot, slot, work)
+        pull = _pull(side, state, row, slot, work) + weight * before
         odds = told.log_odds[slot]
         if state.item_weights.shape[1] > 0:
             odds = row_logit(model.item_traits, state.item_weights[slot], row)
@@ -101,7 +174,9 @@ def _scan_item(side: Side, state: State, model: Model, told: Grading, row: int, 
         if bool(inside) != has_bit(state.item_words, row, slot):
             state.item_words[row, slot >> 6] ^= ONE << np.uint64(slot & 63)
         state.item_effect[row, slot] = after
-        if after != before:
+        if after != before and state.user_grade.shape[0] > 0:
+            _graded_shift(side, state, told, row, slot, after - before, work)
+        elif after != before:
             _shift(side, told, blocks, slot, after - before, work)
         if inside:
             work.own[count] = slot
@@ -115,7 +190,6 @@ def _refresh_item(
 ) -> None:
     """Draw the item's offset and its effects jointly, as a step away from where they are."""
     work, matrix, linear = space
-    blocks = (side.ptr[row + 1] - side.ptr[row] + 63) >> 6
     prior = 1.0 / state.hyper[GRADE_SD] ** 2
     offset = 1 if model.item_offsets else 0
     size = count + offset
@@ -123,12 +197,13 @@ def _refresh_item(
     step = linear[:size]
     for n in range(count):
         a = work.own[n]
-        step[n] = shared_pull(blocks, a, work) + prior * (state.effect[a] - state.item_effect[row, a])
+        step[n] = _pull(side, state, row, a, work) + prior * (state.effect[a] - state.item_effect[row, a])
         for m in range(n + 1):
-            precision[n, m] = shared_weight(told.weights, blocks, a, work.own[m], work)
-        precision[n, n] += prior
+            precision[n, m] = _weight(side, state, told, row, a, work.own[m], work)
         if offset == 1:
-            precision[count, n] = precision[n, n] - prior
+            graded = state.user_grade.shape[0] > 0
+            precision[count, n] = _graded_total(side, state, told, row, a, work) if graded else precision[n, n]
+        precision[n, n] += prior
     if offset == 1:
         pull = 0.0
         weight = 0.0
@@ -213,9 +288,17 @@ def update_centres(scene: Scene) -> None:
 
 @kernel
 def update_grades_and_offsets(scene: Scene) -> None:
-    """Draw items' memberships, effects and offsets, features' own effects and users' offsets; rebuild the scores."""
+    """Draw items' memberships, effects and offsets, features' own effects, users' grades and offsets.
+
+    The scores are rebuilt.
+    """
     update_grades(scene)
     update_centres(scene)
+    if scene.state.user_grade.shape[0] > 0:
+        rebuild_scores(scene)
+        update_user_grades(scene)
+        rebuild_scores(scene)
+        return
     rebuild_effects(scene)
     if scene.model.user_offsets:
         update_user_offsets(scene)

@@ -13,7 +13,7 @@ from doublefeature.kernels.priors import clip_rate
 from doublefeature.kernels.scene import Scene
 from doublefeature.kernels.streams import HYPER, Stream, new_stream, seek, tick
 from doublefeature.kernels.variates import beta_logit, gamma, log_gamma_draw
-from doublefeature.model.state import EFFECT_SD, GRADE_SD, ITEM_SD, MASS, RATE, USER_SD, State
+from doublefeature.model.state import EFFECT_SD, GRADE_SD, ITEM_SD, MASS, RATE, USER_GRADE_SD, USER_SD, State
 
 FloatArray = NDArray[np.float64]
 
@@ -51,6 +51,19 @@ def _grade_squares(state: State, slots: NDArray[np.int64]) -> tuple[float, int]:
         for slot in slots:
             if has_bit(state.item_words, item, slot):
                 total += (state.item_effect[item, slot] - state.effect[slot]) ** 2
+                count += 1
+    return total, count
+
+
+@leaf
+def _user_grade_squares(state: State, slots: NDArray[np.int64]) -> tuple[float, int]:
+    """Return the sum of squared differences of users' grades from 1, and how many they are."""
+    total = 0.0
+    count = 0
+    for user in range(state.user_grade.shape[0]):
+        for slot in slots:
+            if has_bit(state.user_words, user, slot):
+                total += (state.user_grade[user, slot] - 1.0) ** 2
                 count += 1
     return total, count
 
@@ -106,6 +119,9 @@ def update_hyper(scene: Scene) -> None:
     if model.learn_user_sd:
         squares = _squares(state.user_offset, model.user_offset_mean)
         state.hyper[USER_SD] = _draw_sd(stream, model.sd_shape, model.user_sd_rate, squares)
+    if model.learn_user_grade_sd:
+        squares = _user_grade_squares(state, slots)
+        state.hyper[USER_GRADE_SD] = _draw_sd(stream, model.sd_shape, model.user_grade_sd_rate, squares)
     if model.learn_grade_sd:
         squares = _grade_squares(state, slots)
         state.hyper[GRADE_SD] = _draw_sd(stream, model.sd_shape, model.grade_sd_rate, squares)

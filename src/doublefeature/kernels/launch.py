@@ -78,13 +78,13 @@ def _list_marked(users: Side, user: int, items: Mask, listed: NDArray[np.uint32]
 def _user_gains_rows(
     users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, listed: NDArray[np.uint32]
 ) -> None:
-    low, high, items, shift, out = told
+    low, high, items, shift, grade, out = told
     for user in range(low, high):
         total = 0.0
         for n in range(_list_marked(users, user, items, listed)):
             j = listed[n]
             curve = curve_of(like, user_scale[user], users.levels[j])
-            moved = scores[j] + shift[np.uint64(users.other[j])]
+            moved = scores[j] + grade[user] * shift[np.uint64(users.other[j])]
             total += log_at(like, curve, moved) - log_at(like, curve, scores[j])
         out[user] = total
 
@@ -93,10 +93,10 @@ def _user_gains_rows(
 def _user_gains_part(
     users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple, part: int
 ) -> None:
-    items, shift, out = told
+    items, shift, grade, out = told
     low, high = part_start(users, part), part_start(users, part + 1)
     listed = np.empty(longest_row(users, low, high) + 1, np.uint32)
-    _user_gains_rows(users, user_scale, like, scores, (low, high, items, shift, out), listed)
+    _user_gains_rows(users, user_scale, like, scores, (low, high, items, shift, grade, out), listed)
 
 
 @threaded
@@ -106,10 +106,13 @@ def _user_gains_threads(users: Side, user_scale: Mask, like: Likelihood, scores:
 
 
 @kernel
-def user_gains(scene: Scene, items: Mask, shift: FloatArray) -> FloatArray:
-    """Return, per user, what the log likelihood gains when they join a feature with these items and effects."""
+def user_gains(scene: Scene, items: Mask, shift: FloatArray, grade: FloatArray) -> FloatArray:
+    """Return, per user, what the log likelihood gains when they join a feature with these items and effects.
+
+    `grade` is how strongly they would hold it.
+    """
     out = np.zeros(scene.state.user_words.shape[0])
-    told = (items, shift, out)
+    told = (items, shift, grade, out)
     scale = scene.state.user_scale
     if scene.threads > 1:
         _user_gains_threads(scene.users, scale, scene.like, scene.scores, told)
@@ -297,7 +300,7 @@ def launch(scene: Scene, step: int) -> Launch:
         effect, _ = _refine_effect(scene, users, items, effect, _NEWTON_STEPS if r == 0 else 1)
         n_in = count_marked(users)
         user_log_odds = math.log((n_in + 0.5) / (n_users - n_in + 0.5))
-        gains = user_gains(scene, items, np.full(n_items, effect))
+        gains = user_gains(scene, items, np.full(n_items, effect), np.ones(n_users))
         seek(stream, scene.key, tick(scene.sweep, LAUNCH_USERS, step + r), 0)
         n_in = _redraw(users, gains, user_log_odds, stream)
         gains = item_gains(scene, users, np.full(n_items, effect))

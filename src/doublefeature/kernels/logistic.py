@@ -74,6 +74,15 @@ def fill_logits(traits: FloatArray, weights: FloatArray, out: FloatArray) -> Non
 
 
 @leaf
+def mean_rate(traits: FloatArray, weights: FloatArray) -> float:
+    """Return the probability of belonging, averaged over rows."""
+    total = 0.0
+    for row in range(traits.shape[0]):
+        total += 1.0 / (1.0 + math.exp(-row_logit(traits, weights, row)))
+    return total / traits.shape[0]
+
+
+@leaf
 def weights_log_prior(weights: FloatArray, prior: WeightPrior) -> float:
     """Return the log density of a feature's weights; of users' less λ, (1 − π) being what π⁻¹ dπ is in a = logit π."""
     total = -soft_plus(weights[0])

@@ -25,11 +25,13 @@ from doublefeature.kernels.bits import (
     active_slots,
     count_members,
     effect_on,
+    grade_on,
     has_bit,
     lowest_bit,
     transpose_block,
 )
 from doublefeature.kernels.likelihood import Likelihood, curve_of, log_and_slope_at, log_at
+from doublefeature.kernels.priors import draw_grade
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
 from doublefeature.kernels.streams import (
     ITEM_FLIPS,
@@ -142,8 +144,8 @@ def mark_touched(side: Side, others: WordArray, row: int, touched: WordArray, sc
 
 
 @leaf
-def _gain_bound(side: Side, state: State, row: int, slot: int, sign: float, local: Row) -> float:
-    """Return the most a flip can gain: the sum of tangents, in two strands that overlap in time."""
+def _gain_bound(side: Side, state: State, row: int, slot: int, step: float, local: Row) -> float:
+    """Return the most a flip by `step` times the effect can gain: the sum of tangents, in two strands."""
     even = 0.0
     odd = 0.0
     first = side.ptr[row]
@@ -161,7 +163,7 @@ def _gain_bound(side: Side, state: State, row: int, slot: int, sign: float, loca
             if word != ZERO:
                 odd += local.slope[start + lowest_bit(word)]
                 word &= word - ONE
-    return sign * (even if graded else (even + odd) * effect_on(state, row, slot))
+    return step * (even if graded else (even + odd) * effect_on(state, row, slot))
 
 
 @leaf
@@ -169,7 +171,7 @@ def _flip_gain(
     side: Side, state: State, like: Likelihood, row: int, slot: int, told: tuple[float, float, float], local: Row
 ) -> float:
     """Return what a flip gains in log likelihood, or −∞ once the bound is not above the need."""
-    sign, bound, need = told
+    step, bound, need = told
     first = side.ptr[row]
     gain = 0.0
     for block in range((side.ptr[row + 1] - first + 63) >> 6):
@@ -178,7 +180,7 @@ def _flip_gain(
             j = np.uint64(64 * block) + lowest_bit(word)
             word &= word - ONE
             item = np.int64(side.other[first + np.int64(j)]) if side.of_users else row
-            move = sign * effect_on(state, item, slot)
+            move = step * effect_on(state, item, slot)
             local.proposed[j] = log_at(like, local.curve[j], local.score[j] + move)
             change = local.proposed[j] - local.value[j]
             gain += change
@@ -189,10 +191,9 @@ def _flip_gain(
 
 
 @leaf
-def _flip(side: Side, state: State, like: Likelihood, row: int, slot: int, local: Row) -> None:
+def _flip(side: Side, state: State, like: Likelihood, row: int, slot: int, step: float, local: Row) -> None:
     """Change one membership; the touched scores and log probabilities follow."""
     own = state.user_words if side.of_users else state.item_words
-    sign = -1.0 if has_bit(own, row, slot) else 1.0
     first = side.ptr[row]
     for block in range((side.ptr[row + 1] - first + 63) >> 6):
         word = local.touched[slot, block]
@@ -200,7 +201,7 @@ def _flip(side: Side, state: State, like: Likelihood, row: int, slot: int, local
             j = np.uint64(64 * block) + lowest_bit(word)
             word &= word - ONE
             item = np.int64(side.other[first + np.int64(j)]) if side.of_users else row
-            local.score[j] += sign * effect_on(state, item, slot)
+            local.score[j] += step * effect_on(state, item, slot)
             local.value[j], local.slope[j] = log_and_slope_at(like, local.curve[j], local.score[j])
     own[row, slot >> 6] ^= ONE << np.uint64(slot & 63)
 
@@ -209,8 +210,10 @@ def _flip(side: Side, state: State, like: Likelihood, row: int, slot: int, local
 def flip_log_odds(side: Side, state: State, like: Likelihood, row: int, slot: int, local: Row) -> float:
     """Return what the row's log likelihood gains by the flip (for tests; `local` holds the row)."""
     own = state.user_words if side.of_users else state.item_words
-    sign = -1.0 if has_bit(own, row, slot) else 1.0
-    return _flip_gain(side, state, like, row, slot, (sign, math.inf, -math.inf), local)
+    step = -1.0 if has_bit(own, row, slot) else 1.0
+    if side.of_users:
+        step *= grade_on(state, row, slot)
+    return _flip_gain(side, state, like, row, slot, (step, math.inf, -math.inf), local)
 
 
 @leaf
@@ -218,8 +221,10 @@ def _flip_row(side: Side, state: State, like: Likelihood, scan: Scan, row: int, 
     """Scan the features of one row; return whether any membership changed.
 
     A flip happens when it gains more than it needs: the log odds of a uniform number less the prior log odds of the
-    flip. Most are turned down at a slightly lower need, which takes no logarithm.
+    flip. Most are turned down at a slightly lower need, which takes no logarithm. A user who holds features more or
+    less strongly would join one with a grade from its prior.
     """
+    user_graded = side.of_users and state.user_grade.shape[0] > 0
     own = state.user_words if side.of_users else state.item_words
     seek(local.stream, scan.key, scan.place, row)
     row_key = scan.row_key[row]
@@ -234,12 +239,18 @@ def _flip_row(side: Side, state: State, like: Likelihood, scan: Scan, row: int, 
             log_odds += scan.tilt[slot, t] * scan.traits[row, t]
         prior = sign * log_odds
         low_need = _LOGIT_BELOW[np.uint64(u * _BINS)] - prior
-        bound = _gain_bound(side, state, row, slot, sign, local)
+        grade = 1.0
+        if user_graded:
+            grade = state.user_grade[row, slot] if sign < 0.0 else draw_grade(state, local.stream)
+        step = sign * grade
+        bound = _gain_bound(side, state, row, slot, step, local)
         if bound <= low_need:
             continue
-        gain = _flip_gain(side, state, like, row, slot, (sign, bound, low_need), local)
+        gain = _flip_gain(side, state, like, row, slot, (step, bound, low_need), local)
         if gain > low_need and gain > math.log(u / (1.0 - u)) - prior:
-            _flip(side, state, like, row, slot, local)
+            _flip(side, state, like, row, slot, step, local)
+            if user_graded:
+                state.user_grade[row, slot] = grade if sign > 0.0 else 0.0
             changed = True
     return changed
 

@@ -7,7 +7,7 @@ import math
 from doublefeature._jit import leaf
 from doublefeature.kernels.streams import Stream, below
 from doublefeature.kernels.variates import beta_logit, normal
-from doublefeature.model.state import EFFECT_SD, RATE, Model, State
+from doublefeature.model.state import EFFECT_SD, RATE, USER_GRADE_SD, Model, State
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -31,6 +31,12 @@ def draw_effect(stream: Stream, state: State, model: Model) -> float:
     if model.effect_values.size > 0:
         return model.effect_values[below(stream, model.effect_values.size)]
     return state.hyper[EFFECT_SD] * normal(stream)
+
+
+@leaf
+def draw_grade(state: State, stream: Stream) -> float:
+    """Return from its prior how strongly a user holds a feature."""
+    return 1.0 + state.hyper[USER_GRADE_SD] * normal(stream)
 
 
 @leaf

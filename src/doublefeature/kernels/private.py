@@ -17,7 +17,7 @@ from doublefeature.kernels.bits import (
     with_free_slot,
 )
 from doublefeature.kernels.logistic import draw_prior_weights, prior_of_items, row_logit, soft_plus
-from doublefeature.kernels.priors import draw_effect, draw_rate
+from doublefeature.kernels.priors import draw_effect, draw_grade, draw_rate
 from doublefeature.kernels.scene import PRIOR_SINGLETON, Scene, note, with_state
 from doublefeature.kernels.scores import add_to_row
 from doublefeature.kernels.singletons import row_log_likelihood
@@ -33,6 +33,8 @@ def _draw_private(scene: Scene, user: int, stream: Stream) -> int:
     rate = draw_rate(stream, state, model)
     slot = open_slot(state, draw_effect(stream, state, model), rate)
     set_bit(state.user_words, user, slot)
+    if state.user_grade.shape[0] > 0:
+        state.user_grade[user, slot] = draw_grade(state, stream)
     state.user_weights[slot, 0] = beta_logit(stream, 1.0, float(state.user_words.shape[0]))
     for t in range(1, state.user_weights.shape[1]):
         state.user_weights[slot, t] = model.weight_sd * normal(stream)

@@ -7,7 +7,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
-from doublefeature.kernels.bits import effect_on, has_bit, lowest_bit
+from doublefeature.kernels.bits import effect_on, grade_on, has_bit, lowest_bit
 from doublefeature.kernels.likelihood import Likelihood, log_probability
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
 from doublefeature.model.state import Model, State
@@ -22,7 +22,8 @@ def shared_effects(state: State, user: int, item: int) -> float:
     for w in range(state.user_words.shape[1]):
         shared = state.user_words[user, w] & state.item_words[item, w]
         while shared != np.uint64(0):
-            total += effect_on(state, item, 64 * w + np.int64(lowest_bit(shared)))
+            slot = 64 * w + np.int64(lowest_bit(shared))
+            total += effect_on(state, item, slot) * grade_on(state, user, slot)
             shared &= shared - np.uint64(1)
     return total
 
@@ -115,10 +116,11 @@ def log_likelihood(users: Side, state: State, like: Likelihood, scores: FloatArr
 @leaf
 def add_to_row(scene: Scene, user: int, slot: int, sign: float) -> None:
     """Add a feature's effect to one user's scores (sign 1), or take it away (sign −1)."""
+    step = sign * grade_on(scene.state, user, slot)
     for j in range(scene.users.ptr[user], scene.users.ptr[user + 1]):
         item = np.int64(scene.users.other[j])
         if has_bit(scene.state.item_words, item, slot):
-            scene.scores[j] += sign * effect_on(scene.state, item, slot)
+            scene.scores[j] += step * effect_on(scene.state, item, slot)
 
 
 @leaf

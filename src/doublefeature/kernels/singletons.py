@@ -24,7 +24,7 @@ from doublefeature.kernels.bits import (
     with_free_slot,
 )
 from doublefeature.kernels.likelihood import Likelihood, log_probability
-from doublefeature.kernels.priors import draw_effect, draw_rate, effect_log_prior
+from doublefeature.kernels.priors import draw_effect, draw_grade, draw_rate, effect_log_prior
 from doublefeature.kernels.scene import (
     COLLAPSED_BIRTH,
     COLLAPSED_DEATH,
@@ -162,6 +162,8 @@ def _open_from_prior(scene: Scene, user: int, stream: Stream) -> int:
     rate = draw_rate(stream, state, scene.model)
     slot = open_slot(state, draw_effect(stream, state, scene.model), rate)
     set_bit(state.user_words, user, slot)
+    if state.user_grade.shape[0] > 0:
+        state.user_grade[user, slot] = draw_grade(state, stream)
     graded = state.item_effect.shape[0] > 0
     for item in range(state.item_words.shape[0]):
         if uniform(stream) < rate:

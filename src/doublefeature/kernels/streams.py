@@ -56,7 +56,8 @@ _FEWEST_CHANGES = 24
     USER_SCALES,
     CUTPOINTS,
     TRAITS,
-) = range(22)
+    USER_GRADES,
+) = range(23)
 """Block numbers: every use of randomness in a sweep has its own."""
 
 

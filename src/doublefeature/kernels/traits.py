@@ -20,6 +20,7 @@ from doublefeature.kernels.launch import count_marked
 from doublefeature.kernels.logistic import (
     WeightPrior,
     draw_weights,
+    mean_rate,
     newton_weights,
     prior_of_items,
     prior_of_users,
@@ -71,6 +72,7 @@ def update_traits(scene: Scene) -> None:
             seek(stream, scene.key, tick(scene.sweep, TRAITS, _OF_ITEMS), slot)
             weights = state.item_weights[slot]
             _renew_weights(model.item_traits, state.item_words, slot, weights, prior_of_items(model), stream)
+            state.item_rate[slot] = mean_rate(model.item_traits, weights)
     if model.user_offsets:
         seek(stream, scene.key, tick(scene.sweep, TRAITS, _OF_USER_OFFSETS), 0)
         told = (state.user_offset, state.hyper[USER_SD], model.offset_weight_sd)

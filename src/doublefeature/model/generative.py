@@ -35,6 +35,7 @@ from doublefeature.model.state import (
     RATE,
     SCALE_SD,
     SCALES,
+    USER_GRADE_SD,
     USER_SD,
     State,
     Traits,
@@ -74,6 +75,8 @@ class Parameters:
     user_scale: NDArray[np.uint8]  # (users,)
     scales: FloatArray  # (scales,) what `user_scale` points into
     cutpoints: FloatArray  # (levels + 1,)
+    user_grade_sd: float = 1.0
+    user_grade: FloatArray | None = None  # (users, K) where users hold features more or less strongly
     user_weights: FloatArray | None = None  # (K, 1 + traits) users' log odds where traits shift them
     item_weights: FloatArray | None = None  # (K, 1 + traits) items' log odds where traits shift them
     user_offset_weights: FloatArray = field(default_factory=lambda: np.zeros(0))  # (traits,)
@@ -88,6 +91,8 @@ class Parameters:
         """Return η for pairs."""
         shared = self.user_members[users] & self.item_members[items]
         effects = self.effect if self.item_effect is None else self.item_effect[items]
+        if self.user_grade is not None:
+            effects = effects * self.user_grade[users]
         scores: FloatArray = base + self.item_offset[items] + self.user_offset[users] + (shared * effects).sum(axis=1)
         return scores
 
@@ -145,10 +150,14 @@ def draw_parameters(
         centre = log(priors.item_rate) - log1p(-priors.item_rate)
         item_weights[:, 0] = centre + ITEM_LOGIT_SD * rng.standard_normal(n_features)
         item_chances = 1.0 / (1.0 + np.exp(-(item_weights[:, 0] + traits.items @ item_weights[:, 1:].T)))
+        rates = item_chances.mean(axis=0)
     item_members = rng.random((n_items, n_features)) < item_chances
     grades = None
     if priors.graded:
         grades = np.where(item_members, effect + grade_sd * rng.standard_normal((n_items, n_features)), 0.0)
+    user_grade_sd, user_grade = _draw_sd(priors, "user_grade_sd", rng), None
+    if priors.user_grades:
+        user_grade = np.where(user_members, 1.0 + user_grade_sd * rng.standard_normal((n_users, n_features)), 0.0)
     user_scale = np.zeros(n_users, np.uint8)
     if priors.user_scales:
         user_scale[:] = rng.choice(scales.size, n_users, p=np.exp(scale_log_weights(scales, scale_sd)))
@@ -177,6 +186,8 @@ def draw_parameters(
         grade_sd=grade_sd,
         scale_sd=scale_sd,
         item_effect=grades,
+        user_grade_sd=user_grade_sd,
+        user_grade=user_grade,
         user_scale=user_scale,
         scales=scales,
         cutpoints=_draw_cutpoints(priors, n_levels, rng),
@@ -311,6 +322,8 @@ def log_prior(parameters: Parameters, priors: Priors, traits: Traits | None = No
         total += _normal_log_density(p.effect, p.effect_sd)
     if p.item_effect is not None:
         total += _normal_log_density((p.item_effect - p.effect)[p.item_members], p.grade_sd)
+    if p.user_grade is not None:
+        total += _normal_log_density(p.user_grade[p.user_members] - 1.0, p.user_grade_sd)
     if priors.user_scales:
         total += float(scale_log_weights(p.scales, p.scale_sd)[p.user_scale].sum())
     if priors.free_cutpoints:
@@ -337,6 +350,7 @@ def log_prior(parameters: Parameters, priors: Priors, traits: Traits | None = No
         ("user_offset_sd", p.user_sd),
         ("grade_sd", p.grade_sd),
         ("user_scale_sd", p.scale_sd),
+        ("user_grade_sd", p.user_grade_sd),
     ):
         if name in priors.learn:
             scale = (priors.sd_shape - 1.0) * getattr(priors, name) ** 2
@@ -393,6 +407,8 @@ def parameters_of(state: State, scaled: bool = False) -> Parameters:
         grade_sd=float(state.hyper[GRADE_SD]),
         scale_sd=float(state.hyper[SCALE_SD]),
         item_effect=state.item_effect[:, slots].copy() if state.item_effect.shape[0] else None,
+        user_grade_sd=float(state.hyper[USER_GRADE_SD]),
+        user_grade=state.user_grade[:, slots].copy() if state.user_grade.shape[0] else None,
         user_scale=state.user_scale.copy(),
         scales=SCALES.copy() if scaled else np.ones(1),
         cutpoints=state.cutpoints.copy(),
@@ -407,12 +423,13 @@ def state_of(parameters: Parameters, priors: Priors, n_levels: int) -> State:
     """Return the state that holds these parameters."""
     p = parameters
     start = empty_state(priors, p.user_offset.size, p.item_offset.size, n_levels)
-    start.hyper[:] = (p.noise, p.mass, p.rate, p.effect_sd, p.item_sd, p.user_sd, p.grade_sd, p.scale_sd)
+    spreads = (p.effect_sd, p.item_sd, p.user_sd, p.grade_sd, p.scale_sd, p.user_grade_sd)
+    start.hyper[:] = (p.noise, p.mass, p.rate, *spreads)
     start.item_offset[:] = p.item_offset
     start.user_offset[:] = p.user_offset
     start.user_scale[:] = p.user_scale
     start.cutpoints[:] = p.cutpoints
     offset_weights = p.user_offset_weights.copy(), p.item_offset_weights.copy()
     start = start._replace(user_offset_weights=offset_weights[0], item_offset_weights=offset_weights[1])
-    parts = (p.user_members, p.item_members, p.effect, p.item_rate, p.item_effect, p.user_weights, p.item_weights)
-    return state_from_parts(start, *parts)
+    features = (p.user_members, p.item_members, p.effect, p.item_rate)
+    return state_from_parts(start, *features, p.item_effect, p.user_grade, p.user_weights, p.item_weights)

@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 ByteArray = NDArray[np.uint8]
 
-NOISE, MASS, RATE, EFFECT_SD, ITEM_SD, USER_SD, GRADE_SD, SCALE_SD = range(8)
+NOISE, MASS, RATE, EFFECT_SD, ITEM_SD, USER_SD, GRADE_SD, SCALE_SD, USER_GRADE_SD = range(9)
 """Places in `State.hyper`."""
 SCALES: FloatArray = np.exp(np.linspace(-0.8, 0.8, 9))
 """Multiples of the noise scale τ that a user's noise may be, when users have scales of their own."""
@@ -39,6 +39,7 @@ class State(NamedTuple):
     active: ByteArray  # (slots,)       1 where a slot holds a feature
     effect: FloatArray  # (slots,)       θ
     item_effect: FloatArray  # (0 or items, slots)  w, when every item has an effect of its own
+    user_grade: FloatArray  # (0 or users, slots)  s, when users hold features more or less strongly
     item_rate: FloatArray  # (slots,)       p_k: prior probability that an item belongs
     item_offset: FloatArray  # (items,)       ρ
     user_offset: FloatArray  # (users,)       α
@@ -48,7 +49,7 @@ class State(NamedTuple):
     item_weights: FloatArray  # (slots, 0 or 1 + traits)  the same of its items
     user_offset_weights: FloatArray  # (traits,)  how traits shift user offsets
     item_offset_weights: FloatArray  # (traits,)  how traits shift item offsets
-    hyper: FloatArray  # (8,)           noise scale τ, mass λ, rate p, σ_θ, σ_ρ, σ_α, σ_w, σ_v
+    hyper: FloatArray  # (9,)           noise scale τ, mass λ, rate p, σ_θ, σ_ρ, σ_α, σ_w, σ_v, σ_s
 
 
 class Traits(NamedTuple):
@@ -78,12 +79,14 @@ class Model(NamedTuple):
     learn_user_sd: bool
     learn_grade_sd: bool
     learn_scale_sd: bool
+    learn_user_grade_sd: bool
     sd_shape: float
     effect_sd_rate: float
     item_sd_rate: float
     user_sd_rate: float
     grade_sd_rate: float
     scale_sd_rate: float
+    user_grade_sd_rate: float
     item_offsets: bool
     user_offsets: bool
     free_cutpoints: bool
@@ -126,12 +129,14 @@ def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int, trait
         learn_user_sd="user_offset_sd" in learnt,
         learn_grade_sd="grade_sd" in learnt,
         learn_scale_sd="user_scale_sd" in learnt,
+        learn_user_grade_sd="user_grade_sd" in learnt,
         sd_shape=priors.sd_shape,
         effect_sd_rate=variance_scale * priors.effect_sd**2,
         item_sd_rate=variance_scale * priors.item_offset_sd**2,
         user_sd_rate=variance_scale * priors.user_offset_sd**2,
         grade_sd_rate=variance_scale * priors.grade_sd**2,
         scale_sd_rate=variance_scale * priors.user_scale_sd**2,
+        user_grade_sd_rate=variance_scale * priors.user_grade_sd**2,
         item_offsets=priors.item_offsets,
         user_offsets=priors.user_offsets,
         free_cutpoints=priors.free_cutpoints,
@@ -167,6 +172,7 @@ def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> St
         priors.user_offset_sd,
         priors.grade_sd,
         priors.user_scale_sd,
+        priors.user_grade_sd,
     )
     return State(
         user_words=np.zeros((n_users, 1), np.uint64),
@@ -174,6 +180,7 @@ def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> St
         active=np.zeros(64, np.uint8),
         effect=np.zeros(64),
         item_effect=np.zeros((n_items if priors.graded else 0, 64)),
+        user_grade=np.zeros((n_users if priors.user_grades else 0, 64)),
         item_rate=np.zeros(64),
         item_offset=np.zeros(n_items),
         user_offset=np.zeros(n_users),
@@ -216,12 +223,13 @@ def state_from_parts(
     effect: FloatArray,
     item_rate: FloatArray | None = None,
     item_effect: FloatArray | None = None,
+    user_grade: FloatArray | None = None,
     user_weights: FloatArray | None = None,
     item_weights: FloatArray | None = None,
 ) -> State:
     """Return `start` with these features, in slots 0, 1, …, in place of its own.
 
-    `item_effect`, (items, features), makes them graded.
+    `item_effect`, (items, features), makes them graded, `user_grade`, (users, features), on both sides.
     """
     n_features = effect.size
     n_words = max(1, -(-n_features // 64))
@@ -232,19 +240,25 @@ def state_from_parts(
         rates[:n_features] = item_rate
     active = np.zeros(64 * n_words, np.uint8)
     active[:n_features] = 1
-    grades = np.zeros((0 if item_effect is None else item_members.shape[0], 64 * n_words))
-    if item_effect is not None:
-        grades[:, :n_features] = np.where(item_members, item_effect, 0.0)
     return copy_state(start)._replace(
         user_words=words_of(user_members, n_words),
         item_words=words_of(item_members, n_words),
         active=active,
         effect=padded,
-        item_effect=grades,
+        item_effect=_spread(item_members, item_effect, 64 * n_words),
+        user_grade=_spread(user_members, user_grade, 64 * n_words),
         user_weights=_padded(user_weights, 64 * n_words),
         item_weights=_padded(item_weights, 64 * n_words),
         item_rate=rates,
     )
+
+
+def _spread(inside: NDArray[np.bool_], values: FloatArray | None, n_slots: int) -> FloatArray:
+    """Return (rows, slots) values of memberships, 0 elsewhere; without values, no rows."""
+    out = np.zeros((0 if values is None else inside.shape[0], n_slots))
+    if values is not None:
+        out[:, : inside.shape[1]] = np.where(inside, values, 0.0)
+    return out
 
 
 def _padded(rows: FloatArray | None, length: int) -> FloatArray:
@@ -269,7 +283,7 @@ def check_state(state: State) -> None:
             raise SettingsError(f"{name} belong to a feature that does not exist")
     if on.size and not members(state.user_words, on).any(axis=0).all():
         raise SettingsError("a feature has no users")
-    for name in ("effect", "item_effect", "item_rate", "item_offset", "user_offset", "hyper"):
+    for name in ("effect", "item_effect", "user_grade", "item_rate", "item_offset", "user_offset", "hyper"):
         if not np.isfinite(getattr(state, name)).all():
             raise SettingsError(f"{name} holds a number that is not finite")
     if not (np.diff(state.cutpoints) > 0).all() or (state.hyper <= 0).any():

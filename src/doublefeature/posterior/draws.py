@@ -23,7 +23,8 @@ _NO_EFFECTS: FloatArray = np.zeros(0)
 class Draw(NamedTuple):
     """One stored state, its features packed into slots 0, 1, …, K − 1.
 
-    Graded, an item's effect w in a feature is kept for its memberships only: item by item, features ascending.
+    Graded, an item's effect w in a feature is kept for its memberships only: item by item, features ascending. A user's
+    grades s, where users have them, are kept likewise.
     """
 
     chain: int
@@ -40,6 +41,8 @@ class Draw(NamedTuple):
     hyper: FloatArray
     item_effect: FloatArray = _NO_EFFECTS  # (item memberships,) w when graded, else (0,)
     graded: bool = False  # tells the two apart where no item belongs to a feature
+    user_grade: FloatArray = _NO_EFFECTS  # (user memberships,) s when users have grades, else (0,)
+    user_graded: bool = False
 
     @property
     def n_features(self) -> int:
@@ -54,6 +57,13 @@ class Draw(NamedTuple):
         effects: FloatArray = members(words, np.arange(self.n_features)) * self.effect
         return effects
 
+    def grades_of(self, rows: slice | Codes = slice(None)) -> FloatArray:
+        """Return how strongly users hold each feature, (rows, K): s, or 1 when they have no grades; 0 outside."""
+        words = self.user_words[rows]
+        if self.user_graded:
+            return spread_effects(words, member_starts(self.user_words)[:-1][rows], self.user_grade, self.n_features)
+        return members(words, np.arange(self.n_features)).astype(np.float64)
+
     def to_state(self) -> State:
         """Return the state to go on from; weights of users' traits are not kept, and start anew."""
         slots = np.arange(self.n_features)
@@ -63,6 +73,7 @@ class Draw(NamedTuple):
             active=np.zeros(0, np.uint8),
             effect=np.zeros(0),
             item_effect=np.zeros((0, 0)),
+            user_grade=np.zeros((0, 0)),
             item_rate=np.zeros(0),
             item_offset=self.item_offset,
             user_offset=self.user_offset,
@@ -76,7 +87,8 @@ class Draw(NamedTuple):
         )
         inside = members(self.user_words, slots), members(self.item_words, slots)
         effects = self.effects_of() if self.graded else None
-        return state_from_parts(start, *inside, self.effect, self.item_rate, effects)
+        grades = self.grades_of() if self.user_graded else None
+        return state_from_parts(start, *inside, self.effect, self.item_rate, effects, grades)
 
 
 def member_starts(words: WordArray) -> Codes:
@@ -100,13 +112,13 @@ def draw_of(state: State, chain: int, sweep: int, log_likelihood: float) -> Draw
     """Return a draw that shares no memory with the state."""
     slots = np.flatnonzero(state.active)
     n_words = max(1, -(-slots.size // 64))
-    graded = state.item_effect.shape[0] > 0
-    item_members = members(state.item_words, slots)
+    graded, user_graded = state.item_effect.shape[0] > 0, state.user_grade.shape[0] > 0
+    user_members, item_members = members(state.user_words, slots), members(state.item_words, slots)
     return Draw(
         chain=chain,
         sweep=sweep,
         log_likelihood=log_likelihood,
-        user_words=words_of(members(state.user_words, slots), n_words),
+        user_words=words_of(user_members, n_words),
         item_words=words_of(item_members, n_words),
         effect=state.effect[slots].copy(),
         item_rate=state.item_rate[slots].copy(),
@@ -117,6 +129,8 @@ def draw_of(state: State, chain: int, sweep: int, log_likelihood: float) -> Draw
         hyper=state.hyper.copy(),
         item_effect=state.item_effect[:, slots][item_members] if graded else np.zeros(0),
         graded=graded,
+        user_grade=state.user_grade[:, slots][user_members] if user_graded else np.zeros(0),
+        user_graded=user_graded,
     )
 
 
@@ -126,7 +140,7 @@ class Trace(NamedTuple):
     chain: int
     log_likelihood: FloatArray  # (sweeps,)
     n_features: NDArray[np.int64]  # (sweeps,)
-    hyper: FloatArray  # (sweeps, 8)  see `doublefeature.model.state.NOISE` and its neighbours
+    hyper: FloatArray  # (sweeps, 9)  see `doublefeature.model.state.NOISE` and its neighbours
     tally: NDArray[np.int64]  # (moves, 2)  tries and acceptances of the moves named in `move_names`
     move_names: tuple[str, ...]
 

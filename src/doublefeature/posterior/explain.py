@@ -165,10 +165,10 @@ def _members_in_estimate(allocation: Allocation | None, user: int, item: int) ->
 def _take_apart(draw: Draw, users: Codes, items: Codes, n_listed: int, align: Aligner | None) -> _Terms:
     """Return the terms of the scores in one draw, features put down to those of the estimate, the rest last."""
     slots = np.arange(draw.n_features)
-    user_words, user_offset = user_rows(draw, users)
-    rows = item_rows(draw, items)
-    user_in, item_in, item_offset = members(user_words, slots), members(rows.words, slots), rows.offset
+    of_users, rows = user_rows(draw, users), item_rows(draw, items)
+    user_in, item_in, item_offset = members(of_users.words, slots), members(rows.words, slots), rows.offset
     effects = rows.effects(draw)
+    contributions = of_users.grades(draw) * effects
     target = np.full(draw.n_features, n_listed)
     if align is not None:
         found = align(draw)
@@ -176,11 +176,12 @@ def _take_apart(draw: Draw, users: Codes, items: Codes, n_listed: int, align: Al
         matched = index >= 0
         target[matched] = index[matched]
         turned = matched & complement
-        item_offset = item_offset + np.where(turned, effects, 0.0).sum(axis=1)
-        user_in, effects = user_in ^ turned, np.where(turned, -effects, effects)
+        lifted = np.where(turned, effects, 0.0)
+        item_offset = item_offset + lifted.sum(axis=1)
+        user_in, contributions = user_in ^ turned, contributions - lifted
     inside = user_in & item_in
     to_target = target[:, None] == np.arange(n_listed + 1)
-    return _Terms(item_offset, user_offset, inside @ to_target, (inside * effects) @ to_target)
+    return _Terms(item_offset, of_users.offset, inside @ to_target, contributions @ to_target)
 
 
 def _feature_parts(terms: _Terms, both: BoolArray, mass: float) -> tuple[FeaturePart, ...]:

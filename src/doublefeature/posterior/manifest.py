@@ -19,8 +19,9 @@ from doublefeature.levels import MAX_LEVELS, Level, Levels, number
 from doublefeature.posterior.arrays import strict_json
 
 FORMAT = "doublefeature model"
-VERSION = 2
-"""Version 1 knew neither graded features nor noise scales of users; its folders are read as models without them."""
+VERSION = 3
+"""Version 1 knew neither graded features nor noise scales of users, version 2 no grades of users; folders of both are
+read as models without them."""
 MANIFEST_LIMIT = 4 * 2**20
 """Most bytes of a manifest: some 20,000 segments."""
 TABLES = ("users", "items", "ratings", "heldout", "item-table")

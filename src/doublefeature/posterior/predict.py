@@ -18,20 +18,29 @@ from doublefeature.posterior.strangers import BYTES, STRANGERS, bytes_of, item_r
 FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 Codes = NDArray[np.int64]
+Packed = tuple[WordArray, Codes, FloatArray]
+"""Memberships of rows, where each row's numbers begin, and a number for every membership."""
 
 _BLOCK = 65_536
 _SQRT_HALF = math.sqrt(0.5)
 
 
 def draw_scores(draw: Draw, base: float, users: Codes, items: Codes) -> FloatArray:
-    """Return the score η = b0 + ρ_i + α_u + Σ_k A_uk B_ik θ_k (graded: w_ik for θ_k) of every pair in one draw."""
-    user_words, user_offset = user_rows(draw, users)
-    rows = item_rows(draw, items)
-    scores: FloatArray = base + rows.offset + user_offset
-    if draw.graded:
-        add_shared_effects(user_words, rows.words, rows.first, rows.packed, scores)
+    """Return the score η = b0 + ρ_i + α_u + Σ_k A_uk B_ik θ_k of every pair in one draw.
+
+    Graded, it is w_ik in place of θ_k, times s_uk where users have grades.
+    """
+    of_users, rows = user_rows(draw, users), item_rows(draw, items)
+    scores: FloatArray = base + rows.offset + of_users.offset
+    if draw.user_graded:
+        add_graded_effects(
+            (of_users.words, of_users.first, of_users.packed), (rows.words, rows.first, rows.packed), scores
+        )
         return scores
-    shared = bytes_of(user_words & rows.words)
+    if draw.graded:
+        add_shared_effects(of_users.words, rows.words, rows.first, rows.packed, scores)
+        return scores
+    shared = bytes_of(of_users.words & rows.words)
     for place, sums in enumerate(_byte_sums(draw.effect)):
         scores += sums.take(shared[:, place])
     return scores
@@ -96,6 +105,29 @@ def add_shared_effects(
                 total += effect if own & (left ^ rest) else 0.0
                 place += 1
                 left = rest
+        scores[j] += total
+
+
+@leaf
+def add_graded_effects(users: Packed, items: Packed, scores: FloatArray) -> None:
+    """Add to score j the products of user's grade and item's effect in shared features, both packed by row."""
+    user_words, user_first, grades = users
+    item_words, item_first, effects = items
+    for j in range(scores.size):
+        user_place, item_place = user_first[j], item_first[j]
+        total = 0.0
+        for word in range(item_words.shape[1]):
+            own, left = user_words[j, word], item_words[j, word]
+            either = own | left
+            while either != np.uint64(0):
+                rest = either & (either - np.uint64(1))
+                bit = either ^ rest
+                in_user, in_item = own & bit != np.uint64(0), left & bit != np.uint64(0)
+                if in_user and in_item:
+                    total += grades[user_place] * effects[item_place]
+                user_place += in_user
+                item_place += in_item
+                either = rest
         scores[j] += total
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from doublefeature._jit import leaf
 from doublefeature.config import check_count, check_seed
 from doublefeature.errors import SettingsError, show
-from doublefeature.model.state import NOISE, members
+from doublefeature.model.state import NOISE
 from doublefeature.posterior.draws import Draw, Posterior
 from doublefeature.posterior.predict import (
     Codes,
@@ -216,7 +216,7 @@ def _mean_ratings(draw: Draw, posterior: Posterior, values: FloatArray) -> Float
 
 def _mean_ratings_of(users: Codes, draw: Draw, base: float, curve: tuple[float, float, FloatArray]) -> FloatArray:
     """Return every item's mean rating over users whose mean rating is this curve of the score."""
-    by_user = members(draw.user_words[users], np.arange(draw.n_features)).astype(np.float64).T
+    by_user = draw.grades_of(users).T
     out = np.empty(draw.item_offset.size)
     rows = max(1, _BLOCK // users.size)
     for first in range(0, out.size, rows):

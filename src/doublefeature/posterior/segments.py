@@ -25,7 +25,7 @@ from doublefeature.ratings import NO_COVARIATES, Covariates
 FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 
-_HYPER_BEFORE = 6  # hyperparameters in format version 1
+_HYPER_BEFORE = (6, 8)  # hyperparameters in format versions 1 and 2
 _MOST_FEATURES = 2**31
 _STACKED = ("item_offset", "user_offset", "user_scale", "cutpoints")
 _JOINED = ("user_words", "item_words", "effect", "item_rate")
@@ -39,6 +39,7 @@ class Sizes(NamedTuple):
     levels: int
     scales: int  # noise factors a user may have
     graded: bool  # whether items have effects of their own
+    user_graded: bool  # whether users have grades
     effect_values: tuple[float, ...]  # the only effects allowed, when not empty
     hyper: FloatArray  # hyperparameters that are held fixed, NaN where they are sampled
     weights: dict[str, int]  # how many weights for traits a state may have
@@ -52,7 +53,9 @@ def sizes_of(
     sampled = [priors.noise_scale is None, *(name in priors.learn for name in LEARNABLE)]
     hyper = np.where(sampled, np.nan, empty_state(priors, 0, 0, n_levels).hyper)
     weights = _weight_counts(priors, covariates)
-    return Sizes(n_users, n_items, n_levels, scales, priors.graded, priors.effect_values, hyper, weights)
+    return Sizes(
+        n_users, n_items, n_levels, scales, priors.graded, priors.user_grades, priors.effect_values, hyper, weights
+    )
 
 
 def _weight_counts(priors: Priors, covariates: Covariates) -> dict[str, int]:
@@ -110,6 +113,8 @@ def encode_segment(trace: Trace, draws: Sequence[Draw], place: Place) -> Arrays:
             arrays[name] = np.stack(parts)
     if any(draw.graded for draw in draws):
         arrays["item_effect"] = np.concatenate([draw.item_effect for draw in draws])
+    if any(draw.user_graded for draw in draws):
+        arrays["user_grade"] = np.concatenate([draw.user_grade for draw in draws])
     return arrays
 
 
@@ -135,6 +140,7 @@ def decode_segment(arrays: Arrays, sizes: Sizes, place: Place, move_names: tuple
         "item_rate": ("F64", (total,)),
         **(stacked if kept.size else {}),
         **({"item_effect": ("F64", (None,))} if sizes.graded and kept.size else {}),
+        **({"user_grade": ("F64", (None,))} if sizes.user_graded and kept.size else {}),
     }
     check_layout({name: array for name, array in arrays.items() if name not in _TRACE}, layout)
     if not np.array_equal(arrays["sweep"], kept):
@@ -173,7 +179,7 @@ def _decode_draws(
     arrays: Arrays, sizes: Sizes, trace: Trace, kept: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> list[Draw]:
     draws = []
-    feature, word, membership = 0, 0, 0
+    feature, word, of_items, of_users = 0, 0, 0, 0
     nothing = np.zeros(0)
     for place, (sweep, row) in enumerate(zip(kept.tolist(), rows.tolist(), strict=True)):
         count = int(trace.n_features[row])
@@ -182,7 +188,8 @@ def _decode_draws(
         items = arrays["item_words"][word * sizes.items : (word + width) * sizes.items].reshape(-1, width)
         _check_members(users, items, _full_words(count, width))
         own = slice(feature, feature + count)
-        belong = slice(membership, membership + int(np.bitwise_count(items).sum(dtype=np.int64)))
+        effects = slice(of_items, of_items + int(np.bitwise_count(items).sum(dtype=np.int64)))
+        grades = slice(of_users, of_users + int(np.bitwise_count(users).sum(dtype=np.int64)))
         draws.append(
             Draw(
                 chain=trace.chain,
@@ -193,24 +200,28 @@ def _decode_draws(
                 effect=arrays["effect"][own],
                 item_rate=arrays["item_rate"][own],
                 hyper=trace.hyper[row],
-                item_effect=arrays["item_effect"][belong] if sizes.graded else nothing,
+                item_effect=arrays["item_effect"][effects] if sizes.graded else nothing,
                 graded=sizes.graded,
+                user_grade=arrays["user_grade"][grades] if sizes.user_graded else nothing,
+                user_graded=sizes.user_graded,
                 **{name: arrays[name][place] for name in _STACKED},
             )
         )
-        feature, word, membership = feature + count, word + width, belong.stop
+        feature, word, of_items, of_users = feature + count, word + width, effects.stop, grades.stop
     return draws
 
 
 def encode_state(state: State) -> Arrays:
-    """Return a state as arrays; effects of single items as in a draw, for memberships only."""
+    """Return a state as arrays; effects of items and grades of users as in a draw, for memberships only."""
     arrays: Arrays = dict(zip(State._fields, state, strict=True))
-    if not state.item_effect.shape[0]:
-        return arrays
-    inside = members(state.item_words, np.arange(state.active.size))
-    if state.item_effect[~inside].any():
-        raise StoreError("an item has an effect in a feature it does not belong to: not stored")
-    return {**arrays, "item_effect": state.item_effect[inside]}
+    for name, words in (("item_effect", state.item_words), ("user_grade", state.user_words)):
+        if not arrays[name].shape[0]:
+            continue
+        inside = members(words, np.arange(state.active.size))
+        if arrays[name][~inside].any():
+            raise StoreError(f"{name} holds a number where nobody belongs: not stored")
+        arrays[name] = arrays[name][inside]
+    return arrays
 
 
 def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
@@ -223,6 +234,7 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
         "active": ("U8", (slots,)),
         "effect": ("F64", (slots,)),
         "item_effect": ("F64", (None,) if sizes.graded else (0, slots)),
+        "user_grade": ("F64", (None,) if sizes.user_graded else (0, slots)),
         "item_rate": ("F64", (slots,)),
         "item_offset": ("F64", (sizes.items,)),
         "user_offset": ("F64", (sizes.users,)),
@@ -234,6 +246,7 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
         "item_offset_weights": ("F64", (None,)),
         "hyper": ("F64", (None,)),
     }
+    arrays = {"user_grade": np.zeros((0, slots))} | arrays
     arrays = {name: np.zeros((slots, 0)) for name in ("user_weights", "item_weights")} | arrays
     arrays = {name: np.zeros(0) for name in ("user_offset_weights", "item_offset_weights")} | arrays
     check_layout(arrays, layout)
@@ -249,11 +262,11 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
     _check_values({**arrays, "effect": state.effect[active]}, sizes)
     if not np.isfinite(state.effect).all():
         raise StoreError("effect holds a number that is not finite")
-    if not sizes.graded:
-        return state
     _check_memberships(arrays)
-    first = member_starts(state.item_words)[:-1]
-    return state._replace(item_effect=spread_effects(state.item_words, first, arrays["item_effect"], slots))
+    for name, words in (("item_effect", state.item_words), ("user_grade", state.user_words)):
+        if arrays[name].ndim == 1:
+            arrays[name] = spread_effects(words, member_starts(words)[:-1], arrays[name], slots)
+    return state._replace(item_effect=arrays["item_effect"], user_grade=arrays["user_grade"])
 
 
 def _check_weights(arrays: Arrays, sizes: Sizes) -> None:
@@ -284,25 +297,26 @@ def _check_members(users: WordArray, items: WordArray, existing: WordArray) -> N
 
 
 def _check_memberships(arrays: Arrays) -> None:
-    """Raise unless effects of single items, where there are any, are as many as memberships of items."""
-    if "item_effect" not in arrays or arrays["item_effect"].ndim > 1:
-        return
-    if arrays["item_effect"].size != np.bitwise_count(arrays["item_words"]).sum(dtype=np.int64):
-        raise StoreError("items have more or fewer effects than memberships")
+    """Raise unless effects of items and grades of users, where there are any, are as many as memberships."""
+    for name, words in (("item_effect", "item_words"), ("user_grade", "user_words")):
+        if name not in arrays or arrays[name].ndim > 1:
+            continue
+        if arrays[name].size != np.bitwise_count(arrays[words]).sum(dtype=np.int64):
+            raise StoreError(f"{name} has more or fewer numbers than memberships")
 
 
 def _whole_hyper(hyper: FloatArray, sizes: Sizes) -> FloatArray:
-    """Return rows of hyperparameters with those that format version 1 did not have put in."""
+    """Return rows of hyperparameters with those that earlier formats did not have put in."""
     if hyper.shape[1] == sizes.hyper.size:
         return hyper
-    added = sizes.hyper[_HYPER_BEFORE:]
-    if hyper.shape[1] != _HYPER_BEFORE or np.isnan(added).any():
+    added = sizes.hyper[hyper.shape[1] :]
+    if hyper.shape[1] not in _HYPER_BEFORE or np.isnan(added).any():
         raise StoreError(f"there are {hyper.shape[1]} hyperparameters, which do not fit the model")
     return np.hstack([hyper, np.tile(added, (hyper.shape[0], 1))])
 
 
 def _check_values(arrays: Arrays, sizes: Sizes) -> None:
-    for name in ("effect", "item_effect", "item_rate", "item_offset", "user_offset"):
+    for name in ("effect", "item_effect", "user_grade", "item_rate", "item_offset", "user_offset"):
         if name in arrays and not np.isfinite(arrays[name]).all():
             raise StoreError(f"{name} holds a number that is not finite")
     if (arrays["item_rate"] < 0).any() or (arrays["item_rate"] > 1).any():

@@ -63,7 +63,7 @@ def similar_items(posterior: Posterior, item: int, n: int = 10, *, by: SimilarBy
     n_levels_of(posterior)
     size = posterior.draws[0].item_offset.size
     code = _known(item, size, "item")
-    sides = [_Side(draw.effects_of, member_covariance(draw.user_words, draw.n_features)) for draw in posterior]
+    sides = [_Side(draw.effects_of, _user_covariance(draw)) for draw in posterior]
     return _nearest(sides, code, size, n, by)
 
 
@@ -77,14 +77,18 @@ def similar_users(posterior: Posterior, user: int, n: int = 10, *, by: SimilarBy
 
 def _user_side(draw: Draw) -> _Side:
     if draw.graded:
-        matrix = effect_covariance(draw)
+        matrix = covariance_of(draw.effects_of, draw.item_offset.size)
     else:
         matrix = member_covariance(draw.item_words, draw.n_features) * np.outer(draw.effect, draw.effect)
 
-    def loads(rows: slice | Codes) -> FloatArray:
-        return members(draw.user_words[rows], np.arange(draw.n_features)).astype(np.float64)
+    return _Side(draw.grades_of, matrix)
 
-    return _Side(loads, matrix)
+
+def _user_covariance(draw: Draw) -> FloatArray:
+    """Return the (K, K) covariance over users of how strongly they hold features k and l."""
+    if draw.user_graded:
+        return covariance_of(draw.grades_of, draw.user_offset.size)
+    return member_covariance(draw.user_words, draw.n_features)
 
 
 def _nearest(sides: list[_Side], code: int, size: int, n: int, by: SimilarBy) -> Neighbours:
@@ -120,15 +124,14 @@ def member_covariance(words: WordArray, n_features: int) -> FloatArray:
     return covariance
 
 
-def effect_covariance(draw: Draw) -> FloatArray:
-    """Return the (K, K) covariance over items of what features k and l add to an item's scores."""
-    n_items = draw.item_offset.size
-    blocks = [slice(first, first + _BLOCK) for first in range(0, n_items, _BLOCK)]
-    mean = sum(draw.effects_of(part).sum(axis=0) for part in blocks) / n_items
-    covariance = np.zeros((draw.n_features, draw.n_features))
+def covariance_of(loads: Callable[[slice | Codes], FloatArray], n_rows: int) -> FloatArray:
+    """Return the (K, K) covariance over rows of what they are loaded with."""
+    blocks = [slice(first, first + _BLOCK) for first in range(0, n_rows, _BLOCK)]
+    mean = np.sum([loads(part).sum(axis=0) for part in blocks], axis=0) / n_rows
+    covariance = np.zeros((mean.size, mean.size))
     for part in blocks:
-        gaps = draw.effects_of(part) - mean
-        covariance += gaps.T @ gaps / n_items
+        gaps = loads(part) - mean
+        covariance += gaps.T @ gaps / n_rows
     return covariance
 
 

@@ -3,7 +3,8 @@
 A code of 0 or more is a known user or item. The code −1 is a *stranger*, someone or something without ratings,
 whose memberships and offset come from the prior given the draw:
 
-    user:  P(member of feature k) = m_k / (m + 1) with m_k members among m users,   α ~ N(0, σ_α²)
+    user:  P(member of feature k) = m_k / (m + 1) with m_k members among m users, holding it with s_uk ~ N(1, σ_s²)
+           where users have grades,                                                 α ~ N(0, σ_α²)
     item:  P(member of feature k) = p_k, graded with w_ik ~ N(θ_k, σ_w²),            ρ ~ N(0, σ_ρ²)
 
 and likewise the factor of a user's noise, where users have their own: its logarithm is normal around 0 on a grid.
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.model.generative import scale_log_weights
-from doublefeature.model.state import GRADE_SD, ITEM_SD, NOISE, SCALE_SD, USER_SD, members, words_of
+from doublefeature.model.state import GRADE_SD, ITEM_SD, NOISE, SCALE_SD, USER_GRADE_SD, USER_SD, members, words_of
 from doublefeature.posterior.draws import Codes, Draw, FloatArray, WordArray, member_starts, spread_effects
 
 STRANGERS = 32
@@ -33,7 +34,22 @@ BYTES: FloatArray = ((np.arange(256)[:, None] >> np.arange(8)) & 1).astype(np.fl
 
 _GROUPS = 2  # groups of strangers, independent of each other: two unknown items are two items
 _SEED = 20_250_101
-_USERS, _ITEMS, _EFFECTS, _SCALES = range(4)  # streams of random numbers
+_USERS, _ITEMS, _EFFECTS, _SCALES, _GRADES = range(5)  # streams of random numbers
+
+
+class UserRows(NamedTuple):
+    """What scores need of users, strangers included, one row each."""
+
+    words: WordArray  # (rows, words)
+    offset: FloatArray  # (rows,)
+    first: Codes  # (rows,) where a row's grades begin in `packed`, where users have them
+    packed: FloatArray  # grades of memberships, features ascending in each row; empty without
+
+    def grades(self, draw: Draw) -> FloatArray:
+        """Return how strongly each row holds each feature of the draw, (rows, K): s, or 1; zero outside."""
+        if draw.user_graded:
+            return spread_effects(self.words, self.first, self.packed, draw.n_features)
+        return members(self.words, np.arange(draw.n_features)).astype(np.float64)
 
 
 class ItemRows(NamedTuple):
@@ -59,15 +75,23 @@ def spread(codes: Codes, copies: int, group: int = 0) -> Codes:
     return np.where(repeated < 0, others, repeated)
 
 
-def user_rows(draw: Draw, users: Codes) -> tuple[WordArray, FloatArray]:
-    """Return memberships and offsets of users, strangers included."""
-    if not (users < 0).any():
-        return draw.user_words[users], draw.user_offset[users]
+def user_rows(draw: Draw, users: Codes) -> UserRows:
+    """Return memberships, offsets and grades of users, strangers included."""
     n_users = draw.user_offset.size
+    first = member_starts(draw.user_words)[:-1] if draw.user_graded else np.zeros(n_users, np.int64)
+    if not (users < 0).any():
+        return UserRows(draw.user_words[users], draw.user_offset[users], first[users], draw.user_grade)
     rates = member_counts(draw.user_words, draw.n_features) / (n_users + 1.0)
     sd = float(draw.hyper[USER_SD]) if draw.user_offset.any() else 0.0
-    words, offset = _with_strangers((draw.user_words, draw.user_offset), users, _strangers(draw, _USERS, rates, sd))
-    return words, offset
+    words, offset = _strangers(draw, _USERS, rates, sd)
+    packed, places = draw.user_grade, np.zeros(offset.size, np.int64)
+    if draw.user_graded:
+        places = packed.size + member_starts(words)[:-1]
+        around_one = _around(np.ones(draw.n_features), float(draw.hyper[USER_GRADE_SD]), draw, words, _GRADES)
+        packed = np.concatenate([packed, around_one])
+    known, strangers = (draw.user_words, draw.user_offset, first), (words, offset, places)
+    words, offset, first = _with_strangers(known, users, strangers)
+    return UserRows(words, offset, first, packed)
 
 
 def item_rows(draw: Draw, items: Codes) -> ItemRows:
@@ -80,7 +104,8 @@ def item_rows(draw: Draw, items: Codes) -> ItemRows:
     packed, places = draw.item_effect, np.zeros(offset.size, np.int64)
     if draw.graded:
         places = packed.size + member_starts(words)[:-1]
-        packed = np.concatenate([packed, _stranger_effects(draw, words)])
+        effects = _around(draw.effect, float(draw.hyper[GRADE_SD]), draw, words, _EFFECTS)
+        packed = np.concatenate([packed, effects])
     known, strangers = (draw.item_words, draw.item_offset, first), (words, offset, places)
     words, offset, first = _with_strangers(known, items, strangers)
     return ItemRows(words, offset, first, packed)
@@ -136,13 +161,16 @@ def _even_uniforms(rng: np.random.Generator, columns: int) -> FloatArray:
     return uniforms
 
 
-def _stranger_effects(draw: Draw, words: WordArray) -> FloatArray:
-    """Draw w of every membership of strange items around θ, half of the strangers opposite to the others."""
-    rng = np.random.default_rng([_SEED, _EFFECTS, draw.chain, draw.sweep])
+def _around(centre: FloatArray, sd: float, draw: Draw, words: WordArray, stream: int) -> FloatArray:
+    """Draw a number around its feature's centre for every membership of strangers, half of them opposite to the others.
+
+    Effects of strange items and grades of strange users.
+    """
+    rng = np.random.default_rng([_SEED, stream, draw.chain, draw.sweep])
     half = rng.standard_normal((_GROUPS, STRANGERS // 2, draw.n_features))
     noise = np.concatenate([half, -half], axis=1).reshape(_GROUPS * STRANGERS, draw.n_features)
-    effects: FloatArray = draw.effect + draw.hyper[GRADE_SD] * noise
-    return effects[members(words, np.arange(draw.n_features))]
+    values: FloatArray = centre + sd * noise
+    return values[members(words, np.arange(draw.n_features))]
 
 
 def _with_strangers(
