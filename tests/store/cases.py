@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from doublefeature.ratings import Ratings
 
 PRIORS = Priors(user_offsets=True, learn=("mass", "item_rate"))
 FULL = Priors(user_offsets=True, learn=("mass", "item_rate"), graded=True, user_scales=True, free_cutpoints=True)
+FULL = replace(FULL, user_grades=True)
 TITLES = {f"film {i}": {"title": f"Étude {i}"} for i in range(0, 9, 2)}
 
 
@@ -71,13 +73,15 @@ def random_posterior(ratings: Ratings, features: list[int], seed: int = 1, chain
 
 
 def full_posterior(ratings: Ratings, features: list[int], seed: int = 1, chains: int = 1) -> Posterior:
-    """Draws like those of `random_posterior`, graded, with noise scales of users and free cutpoints (`FULL`)."""
+    """Draws like those of `random_posterior`, graded on both sides, with users' noise scales and free cutpoints."""
     rng = np.random.default_rng(seed)
     plain = random_posterior(ratings, features, seed, chains)
     draws = [
         draw._replace(
             item_effect=rng.normal(size=int(np.bitwise_count(draw.item_words).sum())),
             graded=True,
+            user_grade=rng.normal(1.0, 0.5, int(np.bitwise_count(draw.user_words).sum())),
+            user_graded=True,
             user_scale=rng.integers(0, SCALES.size, ratings.n_users).astype(np.uint8),
             cutpoints=np.array([-np.inf, 1.0, *np.sort(rng.uniform(1.0, 4.0, 2)), 4.0, np.inf]),
         )

@@ -8,6 +8,7 @@ import pytest
 from doublefeature.errors import StoreError
 from doublefeature.model.state import SCALES, members, words_of
 from doublefeature.posterior.draws import draw_of
+from doublefeature.posterior.manifest import VERSION
 from doublefeature.posterior.predict import predict_levels
 from doublefeature.posterior.segments import decode_state, encode_state, sizes_of
 from doublefeature.posterior.store import ModelFolder, draws_digest
@@ -67,7 +68,10 @@ class TestRoundTrip:
         state = packed._replace(
             user_words=words_of(inside[0], 2),
             item_words=words_of(inside[1], 2),
-            **{name: getattr(packed, name)[..., order] for name in ("active", "effect", "item_effect", "item_rate")},
+            **{
+                name: getattr(packed, name)[..., order]
+                for name in ("active", "effect", "item_effect", "user_grade", "item_rate")
+            },
         )
         sizes = sizes_of(FULL, ratings.n_users, ratings.n_items, ratings.n_levels)
         found = decode_state(encode_state(state), sizes, posterior.traces[0])
@@ -78,7 +82,7 @@ class TestRoundTrip:
         state = ModelFolder.open(stored[0]).resume_points[0].state
         outside = np.argwhere((state.item_effect == 0.0) & (state.active > 0))[0]
         state.item_effect[tuple(outside)] = 0.5
-        with pytest.raises(StoreError, match="does not belong to"):
+        with pytest.raises(StoreError, match="where nobody belongs"):
             encode_state(state)
 
     @pytest.mark.parametrize("graded", [True, False])
@@ -88,6 +92,10 @@ class TestRoundTrip:
         model = parts(ratings=ratings, schedule=every_sweep(features), **({"priors": FULL} if graded else {}))
         with pytest.raises(StoreError, match="item_effect"):
             ModelFolder.save(tmp_path / "model", posterior, disk=QuickDisk(), **model)
+
+
+def one_grade_less(arrays):
+    arrays["user_grade"] = arrays["user_grade"][:-1]
 
 
 def longer(arrays):
@@ -129,6 +137,7 @@ class TestRefusals:
             (longer, "more or fewer numbers"),
             (shorter, "more or fewer numbers"),
             (one_member_more, "more or fewer numbers"),
+            (one_grade_less, "user_grade has more or fewer"),
             (spread_out, "does not fit"),
             (lambda arrays: arrays.pop("item_effect"), "missing"),
             (endless, "item_effect"),
@@ -152,7 +161,7 @@ class TestRefusals:
             (lambda m: m.update(scales=[-1.0]), "positive numbers"),
             (lambda m: m.pop("scales"), "missing"),
             (lambda m: m.update(version=1), "not known"),
-            (lambda m: m["priors"].update(graded=False), "item_effect"),
+            (lambda m: m["priors"].update(graded=False, user_grades=False), "item_effect"),
             (lambda m: m["priors"].update(user_scales=False), "noise scales of users"),
         ],
     )
@@ -181,7 +190,7 @@ def make_older(folder, new_keys):
 
 
 class TestOlderFolders:
-    NEW = ("graded", "grade_sd", "user_scales", "user_scale_sd", "free_cutpoints")
+    NEW = ("graded", "grade_sd", "user_grades", "user_grade_sd", "user_scales", "user_scale_sd", "free_cutpoints")
 
     @pytest.fixture
     def older(self, tmp_path):
@@ -204,7 +213,7 @@ class TestOlderFolders:
         folder = ModelFolder.open(older[0])
         with folder.writing():
             folder.lengthen(30)
-        assert json.loads((older[0] / "manifest.json").read_bytes())["version"] == 2
+        assert json.loads((older[0] / "manifest.json").read_bytes())["version"] == VERSION
         assert draws_digest(ModelFolder.open(older[0]).posterior()) == draws_digest(older[1])
 
     def test_they_cannot_hold_what_they_did_not_know(self, older):
