@@ -194,8 +194,9 @@ class Moves(_Settings):
     collapsed_singletons: float = 0.01
     """Share of users whose private features are renewed with the items integrated out (below 1,000 users: all)."""
     settle: int | None = None
-    """Sweeps at the start of a chain in which τ falls from a high value and no private feature is born: shared
-    features come before noise. None: 10, or half the warm-up, at most 200, below 1,000 users."""
+    """Sweeps at the start of a chain in which no private feature is born: shared features come before noise. τ falls
+    from a high value meanwhile; graded features are only born, whether they pay yet or not. None: 10, or 200 below
+    1,000 users if not graded, and at most half of the warm-up."""
     feature_moves: int | None = None
     """Births, deaths, regrowths, splits and merges of whole features per sweep. None: 1, or 4 below 1,000 users."""
     complements: bool = True

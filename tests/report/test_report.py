@@ -28,7 +28,9 @@ SECTIONS = ["data", "quality", "chains", "blocks", "features", "top", "users", "
 
 
 def fit(ratings, *, holdout=0.2, schedule=SCHEDULE, items=None, priors=None):
-    return df.DoubleFeature(schedule=schedule, priors=priors, seed=1).fit(ratings, holdout=holdout, items=items)
+    return df.DoubleFeature(preset="paper", schedule=schedule, priors=priors, seed=1).fit(
+        ratings, holdout=holdout, items=items
+    )
 
 
 def relabelled(ratings, *, levels, code=lambda levels: levels, users=None, items=None, keep=None):

@@ -23,7 +23,6 @@ from doublefeature.model.state import NOISE, State, build_model, check_state, em
 from doublefeature.posterior.draws import Draw, Posterior, Trace, draw_of, gather
 from doublefeature.ratings import Ratings
 
-_FEW_USERS = 1_000
 _HOT, _COLD = 3.0, 0.6
 """Where τ starts and ends while a chain settles, as multiples of the centre of its prior."""
 
@@ -67,13 +66,13 @@ def run_sweeps(
     progress
         Called after every sweep.
     """
-    moves = _with_settling(moves or Moves(), schedule, ratings.n_users)
+    moves = moves or Moves()
     seed, chain = check_seed(stream[0]), check_seed(stream[1])
     empty = empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels)
     begin = start or Start(empty)
     _check_start(begin, ratings)
     scene = build_scene(ratings.arrays, priors, moves, begin.state, (seed, chain), ratings.covariates)
-    plan = build_plan(moves, ratings.n_users)
+    plan = build_plan(moves, ratings.n_users, warmup=schedule.warmup, graded=priors.graded)
     threads = _usable_threads(schedule.threads)
     numba.set_num_threads(threads)
     scene = scene._replace(threads=threads)
@@ -237,13 +236,6 @@ def sample(
     model = build_model(priors, 0, 0, ratings.n_levels)
     traces = [trace for recorder in recorders if (trace := recorder.trace()) is not None]
     return gather(model.base, [recorder.draws for recorder in recorders], traces, model.scales)
-
-
-def _with_settling(moves: Moves, schedule: Schedule, n_users: int) -> Moves:
-    """Return the moves with the number of settling sweeps decided."""
-    if moves.settle is not None:
-        return moves
-    return replace(moves, settle=min(200, schedule.warmup // 2) if n_users < _FEW_USERS else 10)
 
 
 def _cool(scene: Scene, centre: float, share: float) -> None:

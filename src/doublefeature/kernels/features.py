@@ -71,6 +71,8 @@ _WIDEN_GRADES = 1.15
 _SUREST = 7.0
 """Log odds of an item in a graded proposal are cut here: launches are rough."""
 _FLATTEN = 0.1
+_OPENING_SLACK = 100.0
+"""How much a birth may lose while a chain settles: later sweeps make more of a feature than its launch did."""
 
 
 class Candidate(NamedTuple):
@@ -409,7 +411,7 @@ def update_features(scene: Scene, attempt: int, births_only: bool) -> State:
         add_feature(scene, new[opened], 1.0)
         opened += 1
     ratio -= math.log(2.0) if n_in == 2 else 0.0
-    accepted = math.log(uniform(stream)) < ratio
+    accepted = math.log(uniform(stream)) < ratio + (_OPENING_SLACK if births_only else 0.0)
     note(scene.tally, move, accepted)
     _settle(scene, old, new[:opened], accepted)
     return scene.state

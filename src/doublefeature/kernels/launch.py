@@ -241,13 +241,14 @@ def _mark_misjudged(scene: Scene, item: int, sign: float, users: Mask) -> int:
 
 @kernel
 def find_start(scene: Scene, step: int, users: Mask, items: Mask, n_wanted: int) -> float:
-    """Mark raters of a random item misjudged one way and the items they agree on; return the direction.
+    """Mark raters of the item of a random rating misjudged one way and the items they agree on; return the direction.
 
     Returns 0 when nobody is marked.
     """
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, FEATURE_MOVES, step), 1)
-    seed_item = below(stream, items.size)
+    n_ratings = scene.users.other.size
+    seed_item = np.int64(scene.users.other[below(stream, n_ratings)]) if n_ratings > 0 else 0
     sign = 1.0 if uniform(stream) < 0.5 else -1.0
     if _mark_misjudged(scene, seed_item, sign, users) == 0:
         return 0.0

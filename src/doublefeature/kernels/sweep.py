@@ -13,6 +13,7 @@ import numpy as np
 
 from doublefeature._jit import kernel, leaf
 from doublefeature.config import Moves, Priors
+from doublefeature.errors import SettingsError
 from doublefeature.kernels.bits import count_members, pack_slots
 from doublefeature.kernels.cutpoints import update_cutpoints
 from doublefeature.kernels.effects import update_effects
@@ -36,14 +37,14 @@ from doublefeature.model.choices import traits_of
 from doublefeature.model.state import ByteArray, FloatArray, Model, State, WordArray, build_model, copy_state
 from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays
 
-_FEW_USERS = 1_000
+FEW_USERS = 1_000
+_SETTLING, _LONG_SETTLING = 10, 200
 PRIVATE_TRIES = 4
 """Births and deaths of private features tried in a sweep where traits shift memberships."""
 
 
-OPENING = 10
-"""Sweeps at the start of a settling chain in which graded features are only born, several times as fast."""
 OPENING_BIRTHS = 4
+"""How many times as fast graded features are born, and only born, while a chain settles."""
 
 
 class Plan(NamedTuple):
@@ -61,18 +62,21 @@ class Plan(NamedTuple):
     cutpoints_every: int
 
 
-def build_plan(moves: Moves, n_users: int) -> Plan:
+def build_plan(moves: Moves, n_users: int, *, warmup: int = 0, graded: bool = False) -> Plan:
     """Return the moves as numbers. With few users, everybody gets a collapsed move and features get more tries.
 
-    Settling that was left open is up to whoever runs the chain; here it is none.
+    How long a chain settles may be left open: never longer than half of its warm-up.
     """
-    few = n_users < _FEW_USERS
+    few = n_users < FEW_USERS
+    settle = moves.settle
+    if settle is None:
+        settle = min(_LONG_SETTLING if few and not graded else _SETTLING, warmup // 2)
     share = moves.collapsed_singletons
     tries = moves.feature_moves
     if tries is None:
         tries = 4 if few else 1
     return Plan(
-        settle=int(moves.settle or 0),
+        settle=int(settle),
         serial_users=moves.user_scan == "serial",
         prior_singletons=moves.prior_singletons,
         collapsed_share=1.0 if share > 0.0 and few else float(share),
@@ -97,6 +101,8 @@ def build_scene(
     n_ratings = data.levels.size
     n_levels = start.cutpoints.size - 1
     traits = traits_of(data, priors, covariates)
+    if moves.user_scan == "serial" and traits.users.shape[1] + traits.items.shape[1] > 0:
+        raise SettingsError("where traits shift memberships users are scanned at once: user_scan must be 'parallel'.")
     model = build_model(priors, start.user_offset.size, start.item_offset.size, n_levels, traits)
     scene = Scene(
         users=user_side(data),
@@ -182,23 +188,25 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
     settled = scene.sweep >= plan.settle
     graded = scene.state.item_effect.shape[0] > 0
     weighted = scene.state.user_weights.shape[1] > 0
-    if settled and plan.prior_singletons and not weighted:
-        scene = with_state(scene, update_prior_singletons(scene))
-    if settled and plan.prior_singletons and weighted:
-        scene = with_state(scene, update_private_features(scene, PRIVATE_TRIES))
-    if settled and plan.collapsed_share > 0.0 and not graded:
-        scene = with_state(scene, update_collapsed_singletons(scene, plan.collapsed_share))
+    if settled and plan.prior_singletons:
+        if weighted:
+            scene = with_state(scene, update_private_features(scene, PRIVATE_TRIES))
+        else:
+            scene = with_state(scene, update_prior_singletons(scene))
     if not graded:
+        if settled and plan.collapsed_share > 0.0:
+            scene = with_state(scene, update_collapsed_singletons(scene, plan.collapsed_share))
         update_items(scene)
-    if plan.offset_flips > 0.0 and scene.model.item_offsets and not graded:
-        update_offset_flips(scene, plan.offset_flips)
-    opening = graded and scene.sweep < min(plan.settle, OPENING)
+        if plan.offset_flips > 0.0 and scene.model.item_offsets:
+            update_offset_flips(scene, plan.offset_flips)
+    opening = graded and not settled
     for attempt in range(plan.feature_moves * (OPENING_BIRTHS if opening else 1)):
         scene = with_state(scene, update_features(scene, attempt, opening))
-    if plan.complements and not graded:
-        update_complements(scene)
-    if (is_due(scene.sweep, plan.effect_every) or scene.model.effect_values.size > 0) and not graded:
-        update_effects(scene)
+    if not graded:
+        if plan.complements:
+            update_complements(scene)
+        if is_due(scene.sweep, plan.effect_every) or scene.model.effect_values.size > 0:
+            update_effects(scene)
     if weighted or scene.model.user_offset_traits.shape[1] > 0:
         update_traits(scene)
     slice_noise = is_due(scene.sweep, plan.noise_slice_every)
