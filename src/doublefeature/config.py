@@ -236,9 +236,9 @@ class Moves(_Settings):
 class Schedule(_Settings):
     """How long a run is and how it is spread over chains and threads."""
 
-    sweeps: int = 400
+    sweeps: int = 300
     """Sweeps per chain, warm-up included."""
-    warmup: int = 200
+    warmup: int = 100
     """Sweeps thrown away at the start of each chain."""
     thin: int = 4
     """Keep every so many sweeps after the warm-up."""

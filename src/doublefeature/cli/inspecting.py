@@ -60,9 +60,10 @@ def features(
             f"feature {number}: {feature.users.size} users × {feature.items.size} items, "
             f"effect {feature.effect:+.2f} ({low:+.2f} to {high:+.2f}), in {feature.recurrence:.0%} of draws"
         )
-        for item in feature.leading_items[:n].tolist():
+        for place, item in enumerate(feature.leading_items[:n].tolist()):
             label = ratings.items[item]
-            typer.echo(f"    {feature.item_probability[item]:4.0%}  {fitted.title(label) or label}")
+            own = "" if feature.leading_effects is None else f"  {feature.leading_effects.mean[place]:+.2f}"
+            typer.echo(f"    {feature.item_probability[item]:4.0%}{own}  {fitted.title(label) or label}")
 
 
 def diagnose(model: Model, as_json: AsJson = False) -> None:

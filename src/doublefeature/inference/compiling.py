@@ -12,8 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from doublefeature._jit import cache_base, is_compiled
-from doublefeature.config import Moves, Priors
+from doublefeature.config import PRESETS, Moves
 from doublefeature.kernels.features import update_features
+from doublefeature.kernels.private import update_private_features
 from doublefeature.kernels.scene import Scene
 from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
 from doublefeature.kernels.sweep import build_plan, build_scene, sweep_once
@@ -22,7 +23,7 @@ from doublefeature.ratings import Ratings
 
 _MODULE = "doublefeature.inference.compiling"
 _FAR = "far"
-_MODULES = ("features", "singletons", "gaussian", "memberships", "sweep")
+_MODULES = ("features", "singletons", "private", "gaussian", "grades", "memberships", "sweep")
 
 
 def needs_compiling() -> bool:
@@ -42,23 +43,27 @@ def compile_kernels() -> None:
 
 
 def _compile(blocks: Callable[[Scene], None]) -> None:
-    priors = Priors()
+    """Run blocks on a tiny scene of every preset: each has blocks of its own."""
     codes = np.arange(2, dtype=np.uint32)
     ratings = Ratings.from_codes(
         codes, codes, codes.astype(np.uint8), users=range(2), items=range(2), levels=range(1, 6)
     )
-    state = empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels)
-    blocks(build_scene(ratings.arrays, priors, Moves(), state, (0, 0)))
+    for priors in PRESETS.values():
+        state = empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels)
+        blocks(build_scene(ratings.arrays, priors, Moves(), state, (0, 0)))
 
 
 def _far_half(scene: Scene) -> None:
     update_features(scene, 0, False)
+    if scene.state.item_effect.shape[0] > 0:
+        update_private_features(scene, 1)
+        return
     update_collapsed_singletons(scene, 1.0)
     update_prior_singletons(scene)
 
 
 def _near_half(scene: Scene) -> None:
-    everything = build_plan(Moves(settle=0, effect_every=1, noise_slice_every=2), n_users=2)
+    everything = build_plan(Moves(settle=0, effect_every=1, noise_slice_every=2, cutpoints_every=1), n_users=2)
     plan = everything._replace(feature_moves=0, collapsed_share=0.0, prior_singletons=False)
     for number in range(2):
         state, _ = sweep_once(scene._replace(sweep=number), plan)
