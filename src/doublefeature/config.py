@@ -93,6 +93,9 @@ class Priors(_Settings):
     """How firmly a learnt rate is held near its centre (pseudo-items of its Beta prior)."""
     sd_shape: float = 3.0
     """How firmly learnt standard deviations are held near their centres (inverse gamma shape)."""
+    item_prior: str = "bernoulli"
+    """`bernoulli`: items belong to a feature independently; `ibp`: the Indian buffet process given the number of
+    features, the paper's symmetric variant, in which every feature has at least one item."""
     graded: bool = False
     """Every item of a feature has an effect of its own around the feature's (beyond the paper)."""
     grade_sd: float = 0.4
@@ -136,6 +139,10 @@ class Priors(_Settings):
             _check_flag(name, getattr(self, name))
         self._check_learn()
         self._check_effect_values()
+        if self.item_prior not in ("bernoulli", "ibp"):
+            raise SettingsError(f"item_prior must be 'bernoulli' or 'ibp', got {self.item_prior!r}.")
+        if self.item_prior == "ibp" and (self.item_rate_by_feature or self.item_choices or "item_rate" in self.learn):
+            raise SettingsError("item_prior='ibp' has no item rate: leave out item_choices and learning item_rate.")
         check_count("choices", self.choices, least=0)
         if self.user_grades and not self.graded:
             raise SettingsError("user_grades need graded=True.")
@@ -177,7 +184,8 @@ class Priors(_Settings):
     def with_everything_learnt(self) -> Priors:
         """Return the same model with every hyperparameter that has a meaning in it learnt."""
         names = [] if self.choices else ["mass"]
-        names += [] if self.item_rate_by_feature or self.item_choices else ["item_rate"]
+        has_rates = self.item_rate_by_feature or self.item_choices or self.item_prior == "ibp"
+        names += [] if has_rates else ["item_rate"]
         names += [] if self.effect_values else ["effect_sd"]
         names += [name for name, needed in _NEEDS.items() if getattr(self, needed)]
         return replace(self, learn=tuple(names))

@@ -81,9 +81,11 @@ def random_graded_priors(rng: np.random.Generator) -> Priors:
     more = {name: bool(rng.random() < 0.6) for name in ("user_scales", "free_cutpoints", "user_grades")}
     spread = {"grade_sd": rng.uniform(0.3, 0.9), "user_scale_sd": rng.uniform(0.2, 0.5)}
     priors = replace(random_priors(rng), effect_values=(), learn=(), graded=True, **more, **spread)
+    if rng.random() < 0.2:
+        priors = replace(priors, item_prior="ibp", item_rate_by_feature=False)
     if rng.random() < 0.5:
         return priors
-    both = bool(rng.random() < 0.6)
+    both = bool(rng.random() < 0.6) and priors.item_prior == "bernoulli"
     sides = {"user_offsets": True, "item_offsets": both or priors.item_offsets}
     sides["item_rate_by_feature"] = priors.item_rate_by_feature and not both
     return replace(priors, choices=int(rng.integers(1, 3)), choice_sd=0.5, item_choices=both, **sides)

@@ -206,7 +206,7 @@ def without_jacobian(scene: Scene) -> Scene:
     m = scene.model
     model = Model(
         m.base, m.noise_shape + 1.0, m.noise_rate, m.learn_noise, m.learn_mass, m.mass_shape, m.mass_rate, m.learn_rate,
-        m.rate_by_feature, m.rate_in, m.rate_out, m.learn_effect_sd, m.learn_item_sd, m.learn_user_sd,
+        m.rate_by_feature, m.item_buffet, m.rate_in, m.rate_out, m.learn_effect_sd, m.learn_item_sd, m.learn_user_sd,
         m.learn_grade_sd, m.learn_scale_sd, m.learn_user_grade_sd, m.sd_shape, m.effect_sd_rate, m.item_sd_rate,
         m.user_sd_rate, m.grade_sd_rate, m.scale_sd_rate, m.user_grade_sd_rate, m.item_offsets, m.user_offsets,
         m.free_cutpoints, m.scales, m.effect_values,
@@ -312,6 +312,8 @@ ENGINES = (
     Engine("graded users, private births only", _USER_GRADES, _moves(user_scan="parallel")),
     Engine("graded users, feature moves only", _USER_GRADES, _moves(prior_singletons=False, feature_moves=2)),
     Engine("the default model", _FULL_BOTH, _ALL),
+    Engine("buffet of items", replace(_ALPHA, item_prior="ibp"), _ALL),
+    Engine("buffet of items, graded", replace(_USER_GRADES, item_prior="ibp"), _ALL),
     Engine("everything, table", _ALPHA.with_everything_learnt(), Moves(**{**_ALL.to_dict(), "table_from": 1}), cost=40),
     Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2, cost=10),
 )

@@ -17,7 +17,7 @@ from doublefeature.kernels.logistic import prior_of_items, prior_of_users, weigh
 from doublefeature.kernels.private import private_log_weight
 from doublefeature.kernels.scales import scale_log_weights, spread_log_target
 from doublefeature.kernels.scene import Scene
-from doublefeature.model.generative import Parameters, log_prior
+from doublefeature.model.generative import Parameters, buffet_columns_log_probability, log_prior
 from doublefeature.model.generative import scale_log_weights as reference_weights
 from doublefeature.model.state import SCALES
 from tests.correctness.cases import DIRECT, Case, log_beta_density, log_odds, log_sigmoid
@@ -205,6 +205,8 @@ def feature_log_prior(p: Parameters, case: Case, k: int) -> float:
     total += float(normal_log_density(p.user_weights[k, 1:], 0.0, priors.choice_sd).sum())
     if p.user_grade is not None:
         total += float(normal_log_density(p.user_grade[p.user_members[:, k], k], 1.0, p.user_grade_sd).sum())
+    if priors.item_prior == "ibp":
+        return total + buffet_columns_log_probability(inside[:, None])
     logits = np.full(inside.size, log_odds(p.item_rate[k]))
     if p.item_weights is not None:
         weights, prior = p.item_weights[k], prior_of_items(case.scene.model)

@@ -70,8 +70,13 @@ def item_complement_log_ratio(scene: Scene, slot: int, n_members: int) -> float:
     state = scene.state
     n_items = state.item_words.shape[0]
     effect = state.effect[slot]
-    rate = state.item_rate[slot]
-    ratio = (n_items - 2 * n_members) * (math.log(rate) - math.log1p(-rate))
+    if scene.model.item_buffet:
+        if n_members == n_items:
+            return -math.inf
+        ratio = math.log(n_members) - math.log(n_items - n_members)
+    else:
+        rate = state.item_rate[slot]
+        ratio = (n_items - 2 * n_members) * (math.log(rate) - math.log1p(-rate))
     ratio += effect_log_prior(-effect, state, scene.model) - effect_log_prior(effect, state, scene.model)
     return ratio + _offsets_log_ratio(
         state.user_words, slot, effect, state.user_offset, scene.model.user_offset_mean, state.hyper[USER_SD]

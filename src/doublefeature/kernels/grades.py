@@ -23,7 +23,7 @@ from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, ZERO, active_slots, has_bit, lowest_bit
 from doublefeature.kernels.gaussian import Work, draw_normal, factorise, new_work, shared_pull, shared_weight
 from doublefeature.kernels.logistic import row_logit
-from doublefeature.kernels.memberships import mark_touched, scan_order
+from doublefeature.kernels.memberships import item_prior, mark_touched, scan_order
 from doublefeature.kernels.offsets import update_user_offsets
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
 from doublefeature.kernels.scores import add_offsets, rebuild_effects, rebuild_scores
@@ -34,6 +34,7 @@ from doublefeature.model.state import EFFECT_SD, GRADE_SD, ITEM_SD, Model, State
 
 FloatArray = NDArray[np.float64]
 SlotArray = NDArray[np.int64]
+WordArray = NDArray[np.uint64]
 
 
 class Grading(NamedTuple):
@@ -41,6 +42,8 @@ class Grading(NamedTuple):
 
     order: SlotArray  # features in the order they are visited
     log_odds: FloatArray  # (slots,) prior log odds of belonging
+    keys: WordArray  # (items,) an item may change feature k only if its key
+    first: WordArray  # (slots,) is above this
     weights: FloatArray  # (scales,) precision of a rating by user scale
     key: np.uint64
     place: np.uint64
@@ -170,6 +173,8 @@ def _scan_item(side: Side, state: State, model: Model, told: Grading, row: int, 
             odds = row_logit(model.item_traits, state.item_weights[slot], row)
         odds, mean, sd = grade_conditional(odds, state.effect[slot], state.hyper[GRADE_SD], weight, pull)
         inside = bernoulli_logit(stream, odds)
+        if told.keys[row] <= told.first[slot]:
+            inside = has_bit(state.item_words, row, slot)
         after = mean + sd * normal(stream) if inside else 0.0
         if bool(inside) != has_bit(state.item_words, row, slot):
             state.item_words[row, slot >> 6] ^= ONE << np.uint64(slot & 63)
@@ -250,10 +255,10 @@ def update_grades(scene: Scene) -> None:
     """Draw every item's memberships, effects and offset given the latent scores. The scores are left as they were."""
     state = scene.state
     order = scan_order(state.active, scene.key, tick(scene.sweep, ORDER, 1))
-    log_odds = np.zeros(state.active.size)
-    for slot in order:
-        log_odds[slot] = math.log(state.item_rate[slot]) - math.log1p(-state.item_rate[slot])
-    told = Grading(order, log_odds, scene.like.precision, scene.key, tick(scene.sweep, GRADES, 0))
+    prior = item_prior(scene)
+    told = Grading(
+        order, prior.log_odds, prior.keys, prior.first, scene.like.precision, scene.key, tick(scene.sweep, GRADES, 0)
+    )
     residual = scene.latent - scene.scores
     if scene.threads > 1:
         _grade_threads(scene.items, state, scene.model, residual, told)

@@ -9,22 +9,13 @@ from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf
 from doublefeature.kernels.bits import active_slots, count_members, has_bit
-from doublefeature.kernels.priors import clip_rate
+from doublefeature.kernels.priors import clip_rate, harmonic
 from doublefeature.kernels.scene import Scene
 from doublefeature.kernels.streams import HYPER, Stream, new_stream, seek, tick
 from doublefeature.kernels.variates import beta_logit, gamma, log_gamma_draw
 from doublefeature.model.state import EFFECT_SD, GRADE_SD, ITEM_SD, MASS, RATE, USER_GRADE_SD, USER_SD, State
 
 FloatArray = NDArray[np.float64]
-
-
-@leaf
-def harmonic(n: int) -> float:
-    """Return 1 + 1/2 + … + 1/n."""
-    total = 0.0
-    for j in range(n, 0, -1):
-        total += 1.0 / j
-    return total
 
 
 @leaf
@@ -80,10 +71,10 @@ def _update_rates(scene: Scene, slots: NDArray[np.int64], stream: Stream) -> Non
     model = scene.model
     n_items = state.item_words.shape[0]
     counts = count_members(state.item_words)
-    if model.rate_by_feature:
+    if model.rate_by_feature or model.item_buffet:
+        first, second = (0.0, 1.0) if model.item_buffet else (model.rate_in, model.rate_out)
         for slot in slots:
-            outside = model.rate_out + n_items - counts[slot]
-            state.item_rate[slot] = _draw_rate(stream, model.rate_in + counts[slot], outside)
+            state.item_rate[slot] = _draw_rate(stream, first + counts[slot], second + n_items - counts[slot])
     else:
         inside = 0.0
         for slot in slots:
@@ -105,7 +96,7 @@ def update_hyper(scene: Scene) -> None:
     if model.learn_mass:
         rate = model.mass_rate + harmonic(state.user_words.shape[0])
         state.hyper[MASS] = gamma(stream, model.mass_shape + slots.size, rate)
-    if model.learn_rate or model.rate_by_feature:
+    if model.learn_rate or model.rate_by_feature or model.item_buffet:
         _update_rates(scene, slots, stream)
     if model.learn_effect_sd:
         total = 0.0

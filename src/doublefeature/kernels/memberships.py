@@ -31,7 +31,7 @@ from doublefeature.kernels.bits import (
     transpose_block,
 )
 from doublefeature.kernels.likelihood import Likelihood, curve_of, log_and_slope_at, log_at
-from doublefeature.kernels.priors import draw_grade
+from doublefeature.kernels.priors import clip_rate, draw_grade
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
 from doublefeature.kernels.streams import (
     ITEM_FLIPS,
@@ -286,18 +286,18 @@ def flip_side(side: Side, state: State, like: Likelihood, scores: FloatArray, sc
 
 
 @kernel
-def _user_keys(n_users: int, key: np.uint64, sweep: int) -> WordArray:
-    """Return a random key per user: their order is a uniformly random order of the users."""
-    keys = np.empty(n_users, np.uint64)
+def random_keys(n_rows: int, key: np.uint64, place: np.uint64) -> WordArray:
+    """Return a random key per row: their order is a uniformly random order of the rows."""
+    keys = np.empty(n_rows, np.uint64)
     stream = new_stream()
-    for user in range(n_users):
-        seek(stream, key, tick(sweep, USER_RATES, 0), user)
-        keys[user] = random_bits(stream)
+    for row in range(n_rows):
+        seek(stream, key, place, row)
+        keys[row] = random_bits(stream)
     return keys
 
 
 @kernel
-def _first_keys(words: WordArray, keys: WordArray) -> WordArray:
+def first_keys(words: WordArray, keys: WordArray) -> WordArray:
     """Return the smallest key among the members of every feature."""
     first = np.empty(64 * words.shape[1], np.uint64)
     first[:] = ~ZERO
@@ -340,8 +340,8 @@ def update_users_parallel(scene: Scene) -> None:
             log_odds[slot] = state.user_weights[slot, 0]
             for t in range(tilt.shape[1]):
                 tilt[slot, t] = state.user_weights[slot, t + 1]
-    keys = _user_keys(n_users, scene.key, scene.sweep)
-    first = _first_keys(state.user_words, keys)
+    keys = random_keys(n_users, scene.key, tick(scene.sweep, USER_RATES, 0))
+    first = first_keys(state.user_words, keys)
     traits = scene.model.user_traits
     scan = Scan(order, log_odds, tilt, traits, keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
     flip_side(scene.users, state, scene.like, scene.scores, scan, scene.threads)
@@ -372,16 +372,42 @@ def update_users_serial(scene: Scene) -> None:
             counts[slot] += np.int64(has_bit(words, user, slot))
 
 
+class ItemPrior(NamedTuple):
+    """What a scan over items is told of their prior."""
+
+    log_odds: FloatArray  # (slots,)
+    keys: WordArray  # (items,) an item may change feature k only if its key
+    first: WordArray  # (slots,) is above this
+
+
+@kernel
+def item_prior(scene: Scene) -> ItemPrior:
+    """Return items' prior log odds. Of the buffet process: given rates drawn now, as for users, and a random order."""
+    state = scene.state
+    n_items = state.item_words.shape[0]
+    if scene.model.item_buffet:
+        counts = count_members(state.item_words)
+        stream = new_stream()
+        seek(stream, scene.key, tick(scene.sweep, USER_RATES, 2), 0)
+        for slot in active_slots(state.active):
+            logit = beta_logit(stream, float(counts[slot]), float(n_items - counts[slot] + 1))
+            state.item_rate[slot] = clip_rate(1.0 / (1.0 + math.exp(-logit)))
+    log_odds = np.zeros(state.active.size)
+    for slot in active_slots(state.active):
+        log_odds[slot] = math.log(state.item_rate[slot]) - math.log1p(-state.item_rate[slot])
+    if scene.model.item_buffet:
+        keys = random_keys(n_items, scene.key, tick(scene.sweep, USER_RATES, 3))
+        return ItemPrior(log_odds, keys, first_keys(state.item_words, keys))
+    return ItemPrior(log_odds, np.ones(n_items, np.uint64), np.zeros(state.active.size, np.uint64))
+
+
 @kernel
 def update_items(scene: Scene) -> None:
     """Flip items' memberships, all items at once: given the users, items are independent."""
     state = scene.state
     order = scan_order(scene.state.active, scene.key, tick(scene.sweep, ORDER, 1))
-    log_odds = np.zeros(state.active.size)
-    for slot in order:
-        log_odds[slot] = math.log(state.item_rate[slot]) - math.log1p(-state.item_rate[slot])
-    first = np.zeros(state.active.size, np.uint64)
-    keys = np.ones(state.item_words.shape[0], np.uint64)
-    n_items = state.item_words.shape[0]
-    scan = Scan(order, log_odds, *no_traits(n_items), keys, first, scene.key, tick(scene.sweep, ITEM_FLIPS, 0))
+    prior = item_prior(scene)
+    no_tilt = no_traits(state.item_words.shape[0])
+    place = tick(scene.sweep, ITEM_FLIPS, 0)
+    scan = Scan(order, prior.log_odds, *no_tilt, prior.keys, prior.first, scene.key, place)
     flip_side(scene.items, state, scene.like, scene.scores, scan, scene.threads)

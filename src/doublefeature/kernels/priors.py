@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from doublefeature._jit import leaf
-from doublefeature.kernels.streams import Stream, below
+from doublefeature.kernels.bits import set_bit
+from doublefeature.kernels.streams import Stream, below, uniform
 from doublefeature.kernels.variates import beta_logit, normal
 from doublefeature.model.state import EFFECT_SD, RATE, USER_GRADE_SD, Model, State
 
@@ -59,6 +60,33 @@ def draw_rate(stream: Stream, state: State, model: Model) -> float:
 
 
 @leaf
+def draw_items(stream: Stream, state: State, model: Model, rate: float, slot: int) -> None:
+    """Fill the items of a new feature from their prior: each with the rate, or a set of the buffet process."""
+    n_items = state.item_words.shape[0]
+    left = n_items
+    if model.item_buffet:
+        left = 1
+        mass = uniform(stream) * harmonic(n_items) - 1.0
+        while mass > 0.0 and left < n_items:
+            left += 1
+            mass -= 1.0 / left
+    for item in range(n_items):
+        chance = left / (n_items - item) if model.item_buffet else rate
+        if uniform(stream) < chance:
+            set_bit(state.item_words, item, slot)
+            left -= 1
+
+
+@leaf
+def harmonic(n: int) -> float:
+    """Return 1 + 1/2 + … + 1/n."""
+    total = 0.0
+    for j in range(1, n + 1):
+        total += 1.0 / j
+    return total
+
+
+@leaf
 def clip_rate(rate: float) -> float:
     """Keep a rate strictly between 0 and 1."""
     return min(max(rate, 1e-300), 1.0 - 1e-16)
@@ -67,6 +95,11 @@ def clip_rate(rate: float) -> float:
 @leaf
 def item_set_log_prior(size: int, n_items: int, state: State, model: Model) -> float:
     """Return the log prior of one set of so many items, with a feature's own rate integrated out."""
+    if model.item_buffet:
+        if size == 0:
+            return -math.inf
+        total = math.lgamma(size) + math.lgamma(n_items - size + 1.0) - math.lgamma(n_items + 1.0)
+        return total - math.log(harmonic(n_items))
     if model.rate_by_feature:
         inside = model.rate_in + size
         outside = model.rate_out + n_items - size

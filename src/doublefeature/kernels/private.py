@@ -17,7 +17,7 @@ from doublefeature.kernels.bits import (
     with_free_slot,
 )
 from doublefeature.kernels.logistic import draw_prior_weights, prior_of_items, row_logit, soft_plus
-from doublefeature.kernels.priors import draw_effect, draw_grade, draw_rate
+from doublefeature.kernels.priors import draw_effect, draw_grade, draw_items, draw_rate
 from doublefeature.kernels.scene import PRIOR_SINGLETON, Scene, note, with_state
 from doublefeature.kernels.scores import add_to_row
 from doublefeature.kernels.singletons import row_log_likelihood
@@ -41,11 +41,13 @@ def _draw_private(scene: Scene, user: int, stream: Stream) -> int:
     weights = state.item_weights[slot]
     if weights.size > 0:
         draw_prior_weights(weights, prior_of_items(model), stream)
+        for item in range(state.item_words.shape[0]):
+            if uniform(stream) < 1.0 / (1.0 + math.exp(-row_logit(model.item_traits, weights, item))):
+                set_bit(state.item_words, item, slot)
+    else:
+        draw_items(stream, state, model, rate, slot)
     for item in range(state.item_words.shape[0]):
-        if weights.size > 0:
-            rate = 1.0 / (1.0 + math.exp(-row_logit(model.item_traits, weights, item)))
-        if uniform(stream) < rate:
-            set_bit(state.item_words, item, slot)
+        if has_bit(state.item_words, item, slot):
             state.item_effect[item, slot] = state.effect[slot] + state.hyper[GRADE_SD] * normal(stream)
     return slot
 

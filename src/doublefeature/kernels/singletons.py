@@ -18,13 +18,14 @@ from doublefeature.kernels.bits import (
     ZERO,
     close_slot,
     count_members,
+    has_bit,
     lowest_bit,
     open_slot,
     set_bit,
     with_free_slot,
 )
 from doublefeature.kernels.likelihood import Likelihood, log_probability
-from doublefeature.kernels.priors import draw_effect, draw_grade, draw_rate, effect_log_prior
+from doublefeature.kernels.priors import draw_effect, draw_grade, draw_items, draw_rate, effect_log_prior
 from doublefeature.kernels.scene import (
     COLLAPSED_BIRTH,
     COLLAPSED_DEATH,
@@ -164,12 +165,10 @@ def _open_from_prior(scene: Scene, user: int, stream: Stream) -> int:
     set_bit(state.user_words, user, slot)
     if state.user_grade.shape[0] > 0:
         state.user_grade[user, slot] = draw_grade(state, stream)
-    graded = state.item_effect.shape[0] > 0
-    for item in range(state.item_words.shape[0]):
-        if uniform(stream) < rate:
-            set_bit(state.item_words, item, slot)
-            if graded:
-                state.item_effect[item, slot] = state.effect[slot] + state.hyper[GRADE_SD] * normal(stream)
+    draw_items(stream, state, scene.model, rate, slot)
+    for item in range(state.item_effect.shape[0]):
+        if has_bit(state.item_words, item, slot):
+            state.item_effect[item, slot] = state.effect[slot] + state.hyper[GRADE_SD] * normal(stream)
     return slot
 
 

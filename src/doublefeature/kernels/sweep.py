@@ -194,10 +194,11 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         else:
             scene = with_state(scene, update_prior_singletons(scene))
     if not graded:
-        if settled and plan.collapsed_share > 0.0:
+        independent_items = not scene.model.item_buffet
+        if settled and plan.collapsed_share > 0.0 and independent_items:
             scene = with_state(scene, update_collapsed_singletons(scene, plan.collapsed_share))
         update_items(scene)
-        if plan.offset_flips > 0.0 and scene.model.item_offsets:
+        if plan.offset_flips > 0.0 and scene.model.item_offsets and independent_items:
             update_offset_flips(scene, plan.offset_flips)
     opening = graded and not settled
     for attempt in range(plan.feature_moves * (OPENING_BIRTHS if opening else 1)):

@@ -90,7 +90,7 @@ def _check_covariates(priors: Priors, covariates: Covariates) -> None:
         return
     if not (priors.graded and priors.item_offsets):
         raise SettingsError("item covariates need graded features and item offsets. Use preset full.")
-    if priors.item_rate_by_feature or "item_rate" in priors.learn:
+    if priors.item_rate_by_feature or "item_rate" in priors.learn or priors.item_prior == "ibp":
         raise SettingsError("with item covariates every feature has log odds of its own: do not learn item_rate.")
 
 

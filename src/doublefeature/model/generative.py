@@ -152,6 +152,9 @@ def draw_parameters(
         item_chances = 1.0 / (1.0 + np.exp(-(item_weights[:, 0] + traits.items @ item_weights[:, 1:].T)))
         rates = item_chances.mean(axis=0)
     item_members = rng.random((n_items, n_features)) < item_chances
+    if priors.item_prior == "ibp":
+        item_members = draw_buffet_columns(n_items, n_features, rng)
+        rates = rng.beta(item_members.sum(axis=0), n_items - item_members.sum(axis=0) + 1.0)
     grades = None
     if priors.graded:
         grades = np.where(item_members, effect + grade_sd * rng.standard_normal((n_items, n_features)), 0.0)
@@ -228,6 +231,26 @@ def draw_buffet(mass: float, n_users: int, rng: np.random.Generator) -> BoolMatr
             columns.append(column)
     matrix = np.stack(columns, axis=1) if columns else np.zeros((n_users, 0), bool)
     return matrix[:, rng.permutation(matrix.shape[1])]
+
+
+def draw_buffet_columns(n_rows: int, n_features: int, rng: np.random.Generator) -> BoolMatrix:
+    """Draw so many columns of the Indian buffet process, none empty: a size j with weight 1/j, then a subset."""
+    weights = 1.0 / np.arange(1, n_rows + 1)
+    matrix = np.zeros((n_rows, n_features), bool)
+    for k, size in enumerate(rng.choice(np.arange(1, n_rows + 1), n_features, p=weights / weights.sum())):
+        matrix[rng.permutation(n_rows)[:size], k] = True
+    return matrix
+
+
+def buffet_columns_log_probability(members: BoolMatrix) -> float:
+    """Return the log probability of columns of the Indian buffet process given how many they are."""
+    n_rows, n_features = members.shape
+    total = -n_features * log(sum(1.0 / j for j in range(1, n_rows + 1)))
+    for count in members.sum(axis=0):
+        if count == 0:
+            return -np.inf
+        total += lgamma(count) + lgamma(n_rows - count + 1) - lgamma(n_rows + 1)
+    return float(total)
 
 
 def draw_tilted_buffet(
@@ -307,7 +330,9 @@ def log_prior(parameters: Parameters, priors: Priors, traits: Traits | None = No
         total += _membership_log_probability(p.user_members, p.user_weights, traits.users)
     counts = p.item_members.sum(axis=0)
     n_items = p.item_members.shape[0]
-    if p.item_weights is None:
+    if priors.item_prior == "ibp":
+        total += buffet_columns_log_probability(p.item_members)
+    elif p.item_weights is None:
         total += float((counts * np.log(p.item_rate) + (n_items - counts) * np.log1p(-p.item_rate)).sum())
     else:
         centre = log(priors.item_rate) - log1p(-priors.item_rate)

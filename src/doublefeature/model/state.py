@@ -72,6 +72,7 @@ class Model(NamedTuple):
     mass_rate: float
     learn_rate: bool
     rate_by_feature: bool
+    item_buffet: bool  # items of features come from the Indian buffet process, given their number
     rate_in: float  # Beta(rate_in, rate_out) of p
     rate_out: float
     learn_effect_sd: bool
@@ -122,6 +123,7 @@ def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int, trait
         mass_rate=priors.mass_shape / priors.mass,
         learn_rate="item_rate" in learnt,
         rate_by_feature=priors.item_rate_by_feature,
+        item_buffet=priors.item_prior == "ibp",
         rate_in=priors.item_rate_weight * priors.item_rate,
         rate_out=priors.item_rate_weight * (1.0 - priors.item_rate),
         learn_effect_sd="effect_sd" in learnt,
