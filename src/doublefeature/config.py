@@ -206,7 +206,8 @@ class Moves(_Settings):
     from a high value meanwhile; graded features are only born, whether they pay yet or not. None: 10, or 200 below
     1,000 users if not graded, and at most half of the warm-up."""
     feature_moves: int | None = None
-    """Births, deaths, regrowths, splits and merges of whole features per sweep. None: 1, or 4 below 1,000 users."""
+    """Births, deaths, regrowths, splits and merges of whole features per sweep. None: 1, or 4 below
+    1,000 users if not graded."""
     complements: bool = True
     """Swap members and non-members of a feature when offsets can take up the difference."""
     offset_flips: float = 0.01

@@ -11,7 +11,7 @@ import math
 from doublefeature._jit import kernel
 from doublefeature.kernels.likelihood import refresh
 from doublefeature.kernels.scene import Scene
-from doublefeature.kernels.scores import log_likelihood
+from doublefeature.kernels.scores import try_likelihood
 from doublefeature.kernels.streams import CUTPOINTS, new_stream, seek, tick, uniform
 from doublefeature.kernels.variates import exponential
 
@@ -20,10 +20,9 @@ _MOST_SHRINKS = 200
 
 @kernel
 def _log_target(scene: Scene, place: int, cutpoint: float) -> float:
-    """Return the log likelihood with one cutpoint put here; state and likelihood are left so."""
+    """Return the log likelihood with one cutpoint put here, where it is left."""
     scene.state.cutpoints[place] = cutpoint
-    refresh(scene.like, scene.state, scene.model)
-    return log_likelihood(scene.users, scene.state, scene.like, scene.scores, scene.threads)
+    return try_likelihood(scene)
 
 
 @kernel
@@ -55,4 +54,5 @@ def update_cutpoints(scene: Scene) -> None:
             else:
                 high = there
         if not moved:
-            _log_target(scene, place, here)
+            cutpoints[place] = here
+    refresh(scene.like, scene.state, scene.model)

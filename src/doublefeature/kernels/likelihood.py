@@ -19,9 +19,11 @@ from doublefeature.model.state import NOISE, Model, State
 FloatArray = NDArray[np.float64]
 
 _STEPS_PER_SCALE = 32.0
-_MARGIN = 16.0
+_MARGIN = 8.0
 _MOST_CELLS = 8192
 _LOW, _PER_STEP, _CELLS = range(3)
+TABLE_PAYS_FROM = 50_000
+"""Number of ratings from which a table pays even if all ratings are looked up in it only once."""
 
 
 class Likelihood(NamedTuple):
@@ -56,6 +58,18 @@ def refresh(like: Likelihood, state: State, model: Model) -> None:
         like.precision[scale] = 1.0 / like.noise[scale] ** 2
         for level in range(like.cutpoints.size - 1):
             _fill(like, scale, level)
+
+
+@leaf
+def refresh_direct(like: Likelihood, state: State, model: Model) -> None:
+    """Bring the likelihood up to the state without its table: for values that are tried once, on small data."""
+    for c in range(like.cutpoints.size):
+        like.cutpoints[c] = state.cutpoints[c]
+    for scale in range(model.scales.size):
+        like.noise[scale] = state.hyper[NOISE] * model.scales[scale]
+        like.precision[scale] = 1.0 / like.noise[scale] ** 2
+    for curve in range(like.grid.shape[0]):
+        like.grid[curve, _CELLS] = 0.0
 
 
 @inlined

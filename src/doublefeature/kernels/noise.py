@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.likelihood import refresh
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
-from doublefeature.kernels.scores import log_likelihood
+from doublefeature.kernels.scores import try_likelihood
 from doublefeature.kernels.streams import NOISE_SCALE, new_stream, seek, tick, uniform
 from doublefeature.kernels.variates import exponential, log_gamma_draw
 from doublefeature.model.state import NOISE
@@ -25,19 +25,25 @@ _MOST_SHRINKS = 200
 
 @kernel
 def noise_log_target(scene: Scene, log_noise: float) -> float:
-    """Return log likelihood plus log prior of log τ; state and likelihood are left at this τ.
+    """Return log likelihood plus log prior of log τ; the state is left at this τ.
 
     τ² is inverse gamma with shape a and scale b, so log τ = x has log density −2 a x − b exp(−2 x) + constant.
     """
     scene.state.hyper[NOISE] = math.exp(log_noise)
-    refresh(scene.like, scene.state, scene.model)
     prior = -2.0 * scene.model.noise_shape * log_noise - scene.model.noise_rate * math.exp(-2.0 * log_noise)
-    return prior + log_likelihood(scene.users, scene.state, scene.like, scene.scores, scene.threads)
+    return prior + try_likelihood(scene)
 
 
 @kernel
 def update_noise_slice(scene: Scene) -> None:
-    """Update τ by a slice on its logarithm, stepping out and shrinking (Neal, 2003).
+    """Update τ by a slice on its logarithm."""
+    _slice_noise(scene)
+    refresh(scene.like, scene.state, scene.model)
+
+
+@kernel
+def _slice_noise(scene: Scene) -> None:
+    """Move τ by stepping out and shrinking (Neal, 2003).
 
     The interval shrinks towards where τ is; after so many shrinks it holds no other number, and τ stays.
     """
@@ -64,7 +70,7 @@ def update_noise_slice(scene: Scene) -> None:
             low = there
         else:
             high = there
-    noise_log_target(scene, here)
+    scene.state.hyper[NOISE] = math.exp(here)
 
 
 @leaf

@@ -8,7 +8,13 @@ from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import effect_on, grade_on, has_bit, lowest_bit
-from doublefeature.kernels.likelihood import Likelihood, log_probability
+from doublefeature.kernels.likelihood import (
+    TABLE_PAYS_FROM,
+    Likelihood,
+    log_probability,
+    refresh,
+    refresh_direct,
+)
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
 from doublefeature.model.state import Model, State
 
@@ -111,6 +117,16 @@ def log_likelihood(users: Side, state: State, like: Likelihood, scores: FloatArr
     for part in parts:
         total += part
     return total
+
+
+@kernel
+def try_likelihood(scene: Scene) -> float:
+    """Return the log likelihood at noise and cutpoints that are only tried; `refresh` has to follow the last try."""
+    if scene.scores.size < TABLE_PAYS_FROM:
+        refresh_direct(scene.like, scene.state, scene.model)
+    else:
+        refresh(scene.like, scene.state, scene.model)
+    return log_likelihood(scene.users, scene.state, scene.like, scene.scores, scene.threads)
 
 
 @leaf

@@ -44,7 +44,7 @@ PRIVATE_TRIES = 4
 
 
 OPENING_BIRTHS = 4
-"""How many times as fast graded features are born, and only born, while a chain settles."""
+"""Births of graded features tried in a sweep while a chain settles, and no other move of whole features."""
 
 
 class Plan(NamedTuple):
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
 
 def build_plan(moves: Moves, n_users: int, *, warmup: int = 0, graded: bool = False) -> Plan:
-    """Return the moves as numbers. With few users, everybody gets a collapsed move and features get more tries.
+    """Return the moves as numbers: few users get more tries of everything that is not graded.
 
     How long a chain settles may be left open: never longer than half of its warm-up.
     """
@@ -74,7 +74,7 @@ def build_plan(moves: Moves, n_users: int, *, warmup: int = 0, graded: bool = Fa
     share = moves.collapsed_singletons
     tries = moves.feature_moves
     if tries is None:
-        tries = 4 if few else 1
+        tries = 4 if few and not graded else 1
     return Plan(
         settle=int(settle),
         serial_users=moves.user_scan == "serial",
@@ -201,7 +201,7 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         if plan.offset_flips > 0.0 and scene.model.item_offsets and independent_items:
             update_offset_flips(scene, plan.offset_flips)
     opening = graded and not settled
-    for attempt in range(plan.feature_moves * (OPENING_BIRTHS if opening else 1)):
+    for attempt in range(max(plan.feature_moves, OPENING_BIRTHS) if opening else plan.feature_moves):
         scene = with_state(scene, update_features(scene, attempt, opening))
     if not graded:
         if plan.complements:
