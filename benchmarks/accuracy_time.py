@@ -44,6 +44,7 @@ class Watch:
         self.lock = threading.Lock()
 
     def add(self, sweep: Sweep) -> None:
+        """Keep every so many sweeps, and say how good all that is kept is."""
         if sweep.number % EVERY:
             return
         with self.lock:
@@ -58,9 +59,10 @@ class Watch:
             self.lost += time.perf_counter() - now
 
     def close(self) -> None:
-        pass
+        """Nothing is left to do."""
 
     def score(self) -> float:
+        """Return the log score of the second half of each chain so far, averaged."""
         last = {chain: number for chain, number, _ in self.draws}
         kept = [proba for chain, number, proba in self.draws if 2 * number > last[chain]]
         mean = sum(kept) / len(kept)
