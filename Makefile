@@ -27,6 +27,7 @@ bench: .venv/ready-bench
 	$(BIN)/python benchmarks/first_use.py
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/accuracy_time.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

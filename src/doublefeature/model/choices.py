@@ -95,9 +95,12 @@ def _check_covariates(priors: Priors, covariates: Covariates) -> None:
 
 
 def _with_counts(found: FloatArray, counts: NDArray[np.int64], rank: int) -> FloatArray:
+    """Return components and log counts of rows with ratings; a row without any has 0 throughout: nothing is known."""
+    rated = counts > 0
     components = np.zeros((found.shape[0], rank + 1))
-    components[:, : found.shape[1]] = _standard(found)
-    components[:, rank] = _standard(np.log1p(counts)[:, None])[:, 0]
+    if rated.any():
+        components[rated, : found.shape[1]] = _standard(found[rated])
+        components[rated, rank] = _standard(np.log1p(counts[rated])[:, None])[:, 0]
     rounded: FloatArray = np.round(components, _DECIMALS) + 0.0
     return rounded
 
