@@ -26,6 +26,7 @@ def checks() -> Iterator[tuple[str, str, bool]]:
         absent = [name for name in packages if find_spec(name) is None]
         finding = f"not installed: pip install 'doublefeature[{extra}]'" if absent else "installed"
         yield f"extra {extra}", finding, True
+    yield "extra peers", _peers(), True
     yield "cores", str(os.cpu_count()), True
     yield "threading layer", _threading(), True
     base = cache_base()
@@ -40,6 +41,16 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "missing"
+
+
+def _peers() -> str:
+    from doublefeature.evaluation.peers.registry import KNOWN
+
+    packages = {peer.package: peer.installed for peer in KNOWN.values()}
+    absent = sorted(name for name, there in packages.items() if not there)
+    if not absent:
+        return "installed"
+    return f"not installed: {', '.join(absent)}: pip install 'doublefeature[peers]'"
 
 
 def _threading() -> str:
