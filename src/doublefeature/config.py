@@ -21,6 +21,7 @@ LEARNABLE = (
     "grade_sd",
     "user_scale_sd",
     "user_grade_sd",
+    "remainder_sd",
 )
 
 
@@ -117,13 +118,26 @@ class Priors(_Settings):
     """Who chose to rate an item tells about it too: as many components shift items' memberships and offsets."""
     free_cutpoints: bool = False
     """Inner cutpoints between the first and the last are sampled, uniform in order (beyond the paper)."""
+    remainder: int = 0
+    """Rank of a normal remainder u_u · v_i beside the features (beyond the paper). It can predict a little better where
+    there are many ratings, and takes from features what they would say: they are then hard to read."""
+    remainder_sd: float = 0.3
+    """σ_r: spread of the remainder's factors, of users and of items."""
     effect_values: tuple[float, ...] = ()
     """When given, effects can take only these values, each equally likely, in place of the normal prior."""
 
     def __post_init__(self) -> None:
         for name in ("mass", "effect_sd", "item_offset_sd", "user_offset_sd", "noise_shape", "noise_rate"):
             _check_positive(name, getattr(self, name))
-        for name in ("mass_shape", "item_rate_weight", "grade_sd", "user_grade_sd", "user_scale_sd", "choice_sd"):
+        for name in (
+            "mass_shape",
+            "item_rate_weight",
+            "grade_sd",
+            "user_grade_sd",
+            "user_scale_sd",
+            "choice_sd",
+            "remainder_sd",
+        ):
             _check_positive(name, getattr(self, name))
         _check_number("item_rate", self.item_rate)
         if not 0.0 < self.item_rate < 1.0:
@@ -144,6 +158,9 @@ class Priors(_Settings):
         if self.item_prior == "ibp" and (self.item_rate_by_feature or self.item_choices or "item_rate" in self.learn):
             raise SettingsError("item_prior='ibp' has no item rate: leave out item_choices and learning item_rate.")
         check_count("choices", self.choices, least=0)
+        check_count("remainder", self.remainder, least=0)
+        if "remainder_sd" in self.learn and not self.remainder:
+            raise SettingsError("learning remainder_sd needs a remainder of rank 1 or more.")
         if self.user_grades and not self.graded:
             raise SettingsError("user_grades need graded=True.")
         if self.choices and not (self.graded and self.user_offsets):
@@ -188,6 +205,7 @@ class Priors(_Settings):
         names += [] if has_rates else ["item_rate"]
         names += [] if self.effect_values else ["effect_sd"]
         names += [name for name, needed in _NEEDS.items() if getattr(self, needed)]
+        names += ["remainder_sd"] if self.remainder else []
         return replace(self, learn=tuple(names))
 
 

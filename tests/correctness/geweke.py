@@ -41,7 +41,7 @@ STATISTICS = (
     "Σα²", "α₀", "τ", "log τ", "τ⁻²", "mean r", "#top", "#mid", "Σrη", "log-lik", "ρ₀r₀", "r₀r₁", "λ", "p",
     "σ_θ", "σ_ρ", "σ_α", "Σp_k", "σ_w", "σ_v", "Σw", "Σw²", "Σ(w−θ)²", "w₀r₀",
     "Σ log scale", "Σ log² scale", "scale₀r₀", "c₂", "c₂²", "c₂c₃", "Σa", "Σd", "Σd²", "Σ dm", "δ₀", "δ²", "Σzα",
-    "σ_s", "Σs", "Σ(s−1)²", "s₀r₀", "Σb", "Σg²", "Σ gn", "ε²", "Σxρ",
+    "σ_r", "Σu²", "Σv²", "u₀v₀r₀", "σ_s", "Σs", "Σ(s−1)²", "s₀r₀", "Σb", "Σg²", "Σ gn", "ε²", "Σxρ",
 )  # fmt: skip
 COMPLEMENT_SIGN, NO_JACOBIAN, STALE_LATENT = 1, 2, 3
 MUTATIONS = {"complement sign": COMPLEMENT_SIGN, "τ without Jacobian": NO_JACOBIAN, "stale Z": STALE_LATENT}
@@ -104,14 +104,21 @@ def statistics(scene: Scene, out: np.ndarray) -> None:
                 out[35] += (w - state.effect[slot]) ** 2
             if item == scene.users.other[0]:
                 out[36] += w * levels[0]
-    out[50] += state.hyper[8]
+    out[50] += state.hyper[9]
+    for d in range(state.user_factor.shape[1]):
+        for u in range(state.user_factor.shape[0]):
+            out[51] += state.user_factor[u, d] ** 2
+        for i in range(state.item_factor.shape[0]):
+            out[52] += state.item_factor[i, d] ** 2
+        out[53] += state.user_factor[0, d] * state.item_factor[scene.users.other[0], d] * levels[0]
+    out[54] += state.hyper[8]
     for slot in slots:
         for u in range(state.user_grade.shape[0]):
             if has_bit(state.user_words, u, slot):
-                out[51] += state.user_grade[u, slot]
-                out[52] += (state.user_grade[u, slot] - 1.0) ** 2
+                out[55] += state.user_grade[u, slot]
+                out[56] += (state.user_grade[u, slot] - 1.0) ** 2
         if state.user_grade.shape[0] > 0:
-            out[53] += state.user_grade[0, slot] * levels[0]
+            out[57] += state.user_grade[0, slot] * levels[0]
     for u in range(state.user_scale.size):
         log_scale = math.log(scene.model.scales[state.user_scale[u]])
         out[37] += log_scale
@@ -127,19 +134,19 @@ def statistics(scene: Scene, out: np.ndarray) -> None:
                 out[46] += state.user_weights[slot, t] * users[slot]
         for t in range(state.item_weights.shape[1]):
             if t == 0:
-                out[54] += state.item_weights[slot, 0]
+                out[58] += state.item_weights[slot, 0]
             else:
-                out[55] += state.item_weights[slot, t] ** 2
-                out[56] += state.item_weights[slot, t] * items[slot]
+                out[59] += state.item_weights[slot, t] ** 2
+                out[60] += state.item_weights[slot, t] * items[slot]
     for t in range(state.user_offset_weights.size):
         out[47] += state.user_offset_weights[t] * (t == 0)
         out[48] += state.user_offset_weights[t] ** 2
         for u in range(state.user_offset.size):
             out[49] += scene.model.user_offset_traits[u, t] * state.user_offset[u]
     for t in range(state.item_offset_weights.size):
-        out[57] += state.item_offset_weights[t] ** 2
+        out[61] += state.item_offset_weights[t] ** 2
         for i in range(rho.size):
-            out[58] += scene.model.item_traits[i, t] * rho[i]
+            out[62] += scene.model.item_traits[i, t] * rho[i]
     out[40] += state.cutpoints[2]
     out[41] += state.cutpoints[2] ** 2
     out[42] += state.cutpoints[2] * state.cutpoints[3]
@@ -207,9 +214,9 @@ def without_jacobian(scene: Scene) -> Scene:
     model = Model(
         m.base, m.noise_shape + 1.0, m.noise_rate, m.learn_noise, m.learn_mass, m.mass_shape, m.mass_rate, m.learn_rate,
         m.rate_by_feature, m.item_buffet, m.rate_in, m.rate_out, m.learn_effect_sd, m.learn_item_sd, m.learn_user_sd,
-        m.learn_grade_sd, m.learn_scale_sd, m.learn_user_grade_sd, m.sd_shape, m.effect_sd_rate, m.item_sd_rate,
-        m.user_sd_rate, m.grade_sd_rate, m.scale_sd_rate, m.user_grade_sd_rate, m.item_offsets, m.user_offsets,
-        m.free_cutpoints, m.scales, m.effect_values,
+        m.learn_grade_sd, m.learn_scale_sd, m.learn_user_grade_sd, m.learn_remainder_sd, m.sd_shape, m.effect_sd_rate,
+        m.item_sd_rate, m.user_sd_rate, m.grade_sd_rate, m.scale_sd_rate, m.user_grade_sd_rate, m.remainder_sd_rate,
+        m.item_offsets, m.user_offsets, m.free_cutpoints, m.scales, m.effect_values,
         m.item_offset_mean, m.user_offset_mean, m.user_traits, m.user_offset_traits, m.item_traits, m.weight_sd,
         m.item_logit, m.offset_weight_sd,
     )  # fmt: skip
@@ -314,6 +321,7 @@ ENGINES = (
     Engine("the default model", _FULL_BOTH, _ALL),
     Engine("buffet of items", replace(_ALPHA, item_prior="ibp"), _ALL),
     Engine("buffet of items, graded", replace(_USER_GRADES, item_prior="ibp"), _ALL),
+    Engine("remainder", replace(_ALPHA, remainder=2, remainder_sd=0.5).with_everything_learnt(), _ALL),
     Engine("everything, table", _ALPHA.with_everything_learnt(), Moves(**{**_ALL.to_dict(), "table_from": 1}), cost=40),
     Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2, cost=10),
 )

@@ -23,7 +23,7 @@ def make_draw(rng, users=9, items=7, features=5, levels=5, *, sweep=0, user_offs
         user_offset=rng.normal(0.0, 0.5, users) * user_offsets,
         user_scale=np.zeros(users, np.uint8),
         cutpoints=level_cutpoints(levels),
-        hyper=np.array([rng.uniform(0.4, 0.9), 3.0, 0.2, 2.0, 0.7, 0.5, 0.4, 0.3, 0.6]),
+        hyper=np.array([rng.uniform(0.4, 0.9), 3.0, 0.2, 2.0, 0.7, 0.5, 0.4, 0.3, 0.6, 0.5]),
     )
 
 

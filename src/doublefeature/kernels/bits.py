@@ -186,6 +186,8 @@ def _grown(state: State) -> State:
         item_weights,
         state.user_offset_weights,
         state.item_offset_weights,
+        state.user_factor,
+        state.item_factor,
         state.hyper,
     )
 

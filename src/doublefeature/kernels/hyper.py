@@ -13,7 +13,17 @@ from doublefeature.kernels.priors import clip_rate, harmonic
 from doublefeature.kernels.scene import Scene
 from doublefeature.kernels.streams import HYPER, Stream, new_stream, seek, tick
 from doublefeature.kernels.variates import beta_logit, gamma, log_gamma_draw
-from doublefeature.model.state import EFFECT_SD, GRADE_SD, ITEM_SD, MASS, RATE, USER_GRADE_SD, USER_SD, State
+from doublefeature.model.state import (
+    EFFECT_SD,
+    GRADE_SD,
+    ITEM_SD,
+    MASS,
+    RATE,
+    REMAINDER_SD,
+    USER_GRADE_SD,
+    USER_SD,
+    State,
+)
 
 FloatArray = NDArray[np.float64]
 
@@ -57,6 +67,17 @@ def _user_grade_squares(state: State, slots: NDArray[np.int64]) -> tuple[float, 
                 total += (state.user_grade[user, slot] - 1.0) ** 2
                 count += 1
     return total, count
+
+
+@leaf
+def _factor_squares(state: State) -> tuple[float, int]:
+    """Return the sum of squares of the remainder's factors, and how many they are."""
+    total = 0.0
+    for factors in (state.user_factor, state.item_factor):
+        for row in range(factors.shape[0]):
+            for d in range(factors.shape[1]):
+                total += factors[row, d] ** 2
+    return total, state.user_factor.size + state.item_factor.size
 
 
 @leaf
@@ -113,6 +134,9 @@ def update_hyper(scene: Scene) -> None:
     if model.learn_user_grade_sd:
         squares = _user_grade_squares(state, slots)
         state.hyper[USER_GRADE_SD] = _draw_sd(stream, model.sd_shape, model.user_grade_sd_rate, squares)
+    if model.learn_remainder_sd:
+        squares = _factor_squares(state)
+        state.hyper[REMAINDER_SD] = _draw_sd(stream, model.sd_shape, model.remainder_sd_rate, squares)
     if model.learn_grade_sd:
         squares = _grade_squares(state, slots)
         state.hyper[GRADE_SD] = _draw_sd(stream, model.sd_shape, model.grade_sd_rate, squares)

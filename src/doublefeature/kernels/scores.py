@@ -35,9 +35,19 @@ def shared_effects(state: State, user: int, item: int) -> float:
 
 
 @leaf
+def remainder_of(state: State, user: int, item: int) -> float:
+    """Return u · v of a pair: 0 without a remainder."""
+    total = 0.0
+    for d in range(state.user_factor.shape[1]):
+        total += state.user_factor[user, d] * state.item_factor[item, d]
+    return total
+
+
+@leaf
 def score_of(state: State, model: Model, user: int, item: int) -> float:
-    """Return the score of a pair from scratch: shared effects, base and offsets, added in this order."""
-    return shared_effects(state, user, item) + (model.base + state.item_offset[item] + state.user_offset[user])
+    """Return the score of a pair from scratch: shared effects, then base, offsets and remainder."""
+    rest = model.base + state.item_offset[item] + state.user_offset[user] + remainder_of(state, user, item)
+    return shared_effects(state, user, item) + rest
 
 
 @leaf
@@ -49,7 +59,8 @@ def _rebuild_chunk(users: Side, state: State, model: Model, scores: FloatArray, 
             if with_effects:
                 scores[j] = shared_effects(state, user, item)
             if with_offsets:
-                scores[j] += model.base + state.item_offset[item] + state.user_offset[user]
+                rest = model.base + state.item_offset[item] + state.user_offset[user]
+                scores[j] += rest + remainder_of(state, user, item)
 
 
 @threaded

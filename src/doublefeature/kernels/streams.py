@@ -57,7 +57,8 @@ _FEWEST_CHANGES = 24
     CUTPOINTS,
     TRAITS,
     USER_GRADES,
-) = range(23)
+    REMAINDER,
+) = range(24)
 """Block numbers: every use of randomness in a sweep has its own."""
 
 

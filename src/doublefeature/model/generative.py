@@ -33,6 +33,7 @@ from doublefeature.model.state import (
     NOISE,
     OFFSET_WEIGHT_SD,
     RATE,
+    REMAINDER_SD,
     SCALE_SD,
     SCALES,
     USER_GRADE_SD,
@@ -75,6 +76,9 @@ class Parameters:
     user_scale: NDArray[np.uint8]  # (users,)
     scales: FloatArray  # (scales,) what `user_scale` points into
     cutpoints: FloatArray  # (levels + 1,)
+    remainder_sd: float = 1.0
+    user_factor: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))  # (users, rank)
+    item_factor: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))  # (items, rank)
     user_grade_sd: float = 1.0
     user_grade: FloatArray | None = None  # (users, K) where users hold features more or less strongly
     user_weights: FloatArray | None = None  # (K, 1 + traits) users' log odds where traits shift them
@@ -94,6 +98,8 @@ class Parameters:
         if self.user_grade is not None:
             effects = effects * self.user_grade[users]
         scores: FloatArray = base + self.item_offset[items] + self.user_offset[users] + (shared * effects).sum(axis=1)
+        if self.user_factor.size:
+            scores += (self.user_factor[users] * self.item_factor[items]).sum(axis=1)
         return scores
 
     def noise_of(self, users: Codes) -> FloatArray:
@@ -161,6 +167,8 @@ def draw_parameters(
     user_grade_sd, user_grade = _draw_sd(priors, "user_grade_sd", rng), None
     if priors.user_grades:
         user_grade = np.where(user_members, 1.0 + user_grade_sd * rng.standard_normal((n_users, n_features)), 0.0)
+    remainder_sd = _draw_sd(priors, "remainder_sd", rng)
+    factors = [remainder_sd * np.asarray(rng.standard_normal((rows, priors.remainder))) for rows in (n_users, n_items)]
     user_scale = np.zeros(n_users, np.uint8)
     if priors.user_scales:
         user_scale[:] = rng.choice(scales.size, n_users, p=np.exp(scale_log_weights(scales, scale_sd)))
@@ -189,6 +197,9 @@ def draw_parameters(
         grade_sd=grade_sd,
         scale_sd=scale_sd,
         item_effect=grades,
+        remainder_sd=remainder_sd,
+        user_factor=factors[0],
+        item_factor=factors[1],
         user_grade_sd=user_grade_sd,
         user_grade=user_grade,
         user_scale=user_scale,
@@ -347,6 +358,7 @@ def log_prior(parameters: Parameters, priors: Priors, traits: Traits | None = No
         total += _normal_log_density(p.effect, p.effect_sd)
     if p.item_effect is not None:
         total += _normal_log_density((p.item_effect - p.effect)[p.item_members], p.grade_sd)
+    total += _normal_log_density(p.user_factor, p.remainder_sd) + _normal_log_density(p.item_factor, p.remainder_sd)
     if p.user_grade is not None:
         total += _normal_log_density(p.user_grade[p.user_members] - 1.0, p.user_grade_sd)
     if priors.user_scales:
@@ -376,6 +388,7 @@ def log_prior(parameters: Parameters, priors: Priors, traits: Traits | None = No
         ("grade_sd", p.grade_sd),
         ("user_scale_sd", p.scale_sd),
         ("user_grade_sd", p.user_grade_sd),
+        ("remainder_sd", p.remainder_sd),
     ):
         if name in priors.learn:
             scale = (priors.sd_shape - 1.0) * getattr(priors, name) ** 2
@@ -432,6 +445,9 @@ def parameters_of(state: State, scaled: bool = False) -> Parameters:
         grade_sd=float(state.hyper[GRADE_SD]),
         scale_sd=float(state.hyper[SCALE_SD]),
         item_effect=state.item_effect[:, slots].copy() if state.item_effect.shape[0] else None,
+        remainder_sd=float(state.hyper[REMAINDER_SD]),
+        user_factor=state.user_factor.copy(),
+        item_factor=state.item_factor.copy(),
         user_grade_sd=float(state.hyper[USER_GRADE_SD]),
         user_grade=state.user_grade[:, slots].copy() if state.user_grade.shape[0] else None,
         user_scale=state.user_scale.copy(),
@@ -448,12 +464,14 @@ def state_of(parameters: Parameters, priors: Priors, n_levels: int) -> State:
     """Return the state that holds these parameters."""
     p = parameters
     start = empty_state(priors, p.user_offset.size, p.item_offset.size, n_levels)
-    spreads = (p.effect_sd, p.item_sd, p.user_sd, p.grade_sd, p.scale_sd, p.user_grade_sd)
+    spreads = (p.effect_sd, p.item_sd, p.user_sd, p.grade_sd, p.scale_sd, p.user_grade_sd, p.remainder_sd)
     start.hyper[:] = (p.noise, p.mass, p.rate, *spreads)
     start.item_offset[:] = p.item_offset
     start.user_offset[:] = p.user_offset
     start.user_scale[:] = p.user_scale
     start.cutpoints[:] = p.cutpoints
+    if p.user_factor.size:
+        start = start._replace(user_factor=p.user_factor.copy(), item_factor=p.item_factor.copy())
     offset_weights = p.user_offset_weights.copy(), p.item_offset_weights.copy()
     start = start._replace(user_offset_weights=offset_weights[0], item_offset_weights=offset_weights[1])
     features = (p.user_members, p.item_members, p.effect, p.item_rate)

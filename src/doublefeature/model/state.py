@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 ByteArray = NDArray[np.uint8]
 
-NOISE, MASS, RATE, EFFECT_SD, ITEM_SD, USER_SD, GRADE_SD, SCALE_SD, USER_GRADE_SD = range(9)
+NOISE, MASS, RATE, EFFECT_SD, ITEM_SD, USER_SD, GRADE_SD, SCALE_SD, USER_GRADE_SD, REMAINDER_SD = range(10)
 """Places in `State.hyper`."""
 SCALES: FloatArray = np.exp(np.linspace(-0.8, 0.8, 9))
 """Multiples of the noise scale τ that a user's noise may be, when users have scales of their own."""
@@ -49,7 +49,9 @@ class State(NamedTuple):
     item_weights: FloatArray  # (slots, 0 or 1 + traits)  the same of its items
     user_offset_weights: FloatArray  # (traits,)  how traits shift user offsets
     item_offset_weights: FloatArray  # (traits,)  how traits shift item offsets
-    hyper: FloatArray  # (9,)           noise scale τ, mass λ, rate p, σ_θ, σ_ρ, σ_α, σ_w, σ_v, σ_s
+    user_factor: FloatArray  # (users, rank)  u
+    item_factor: FloatArray  # (items, rank)  v
+    hyper: FloatArray  # (10,)          noise scale τ, mass λ, rate p, σ_θ, σ_ρ, σ_α, σ_w, σ_v, σ_s, σ_r
 
 
 class Traits(NamedTuple):
@@ -81,6 +83,7 @@ class Model(NamedTuple):
     learn_grade_sd: bool
     learn_scale_sd: bool
     learn_user_grade_sd: bool
+    learn_remainder_sd: bool
     sd_shape: float
     effect_sd_rate: float
     item_sd_rate: float
@@ -88,6 +91,7 @@ class Model(NamedTuple):
     grade_sd_rate: float
     scale_sd_rate: float
     user_grade_sd_rate: float
+    remainder_sd_rate: float
     item_offsets: bool
     user_offsets: bool
     free_cutpoints: bool
@@ -132,6 +136,7 @@ def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int, trait
         learn_grade_sd="grade_sd" in learnt,
         learn_scale_sd="user_scale_sd" in learnt,
         learn_user_grade_sd="user_grade_sd" in learnt,
+        learn_remainder_sd="remainder_sd" in learnt,
         sd_shape=priors.sd_shape,
         effect_sd_rate=variance_scale * priors.effect_sd**2,
         item_sd_rate=variance_scale * priors.item_offset_sd**2,
@@ -139,6 +144,7 @@ def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int, trait
         grade_sd_rate=variance_scale * priors.grade_sd**2,
         scale_sd_rate=variance_scale * priors.user_scale_sd**2,
         user_grade_sd_rate=variance_scale * priors.user_grade_sd**2,
+        remainder_sd_rate=variance_scale * priors.remainder_sd**2,
         item_offsets=priors.item_offsets,
         user_offsets=priors.user_offsets,
         free_cutpoints=priors.free_cutpoints,
@@ -175,6 +181,7 @@ def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> St
         priors.grade_sd,
         priors.user_scale_sd,
         priors.user_grade_sd,
+        priors.remainder_sd,
     )
     return State(
         user_words=np.zeros((n_users, 1), np.uint64),
@@ -192,6 +199,8 @@ def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> St
         item_weights=np.zeros((64, 0)),
         user_offset_weights=np.zeros(0),
         item_offset_weights=np.zeros(0),
+        user_factor=np.zeros((n_users, priors.remainder)),
+        item_factor=np.zeros((n_items, priors.remainder)),
         hyper=np.array(hyper, dtype=np.float64),
     )
 
@@ -285,7 +294,17 @@ def check_state(state: State) -> None:
             raise SettingsError(f"{name} belong to a feature that does not exist")
     if on.size and not members(state.user_words, on).any(axis=0).all():
         raise SettingsError("a feature has no users")
-    for name in ("effect", "item_effect", "user_grade", "item_rate", "item_offset", "user_offset", "hyper"):
+    for name in (
+        "effect",
+        "item_effect",
+        "user_grade",
+        "item_rate",
+        "item_offset",
+        "user_offset",
+        "hyper",
+        "user_factor",
+        "item_factor",
+    ):
         if not np.isfinite(getattr(state, name)).all():
             raise SettingsError(f"{name} holds a number that is not finite")
     if not (np.diff(state.cutpoints) > 0).all() or (state.hyper <= 0).any():

@@ -18,6 +18,7 @@ Codes = NDArray[np.int64]
 ONE_SCALE: FloatArray = np.ones(1)
 """The factors of users' noise when all users have the same."""
 _NO_EFFECTS: FloatArray = np.zeros(0)
+_NO_FACTORS: FloatArray = np.zeros((0, 0))
 
 
 class Draw(NamedTuple):
@@ -43,11 +44,18 @@ class Draw(NamedTuple):
     graded: bool = False  # tells the two apart where no item belongs to a feature
     user_grade: FloatArray = _NO_EFFECTS  # (user memberships,) s when users have grades, else (0,)
     user_graded: bool = False
+    user_factor: FloatArray = _NO_FACTORS  # (users, rank) u of the remainder; rank 0 without
+    item_factor: FloatArray = _NO_FACTORS  # (items, rank) v
 
     @property
     def n_features(self) -> int:
         """K."""
         return int(self.effect.size)
+
+    @property
+    def rank(self) -> int:
+        """Rank of the remainder."""
+        return int(self.user_factor.shape[1])
 
     def effects_of(self, rows: slice | Codes = slice(None)) -> FloatArray:
         """Return what each feature adds to the scores of items, (rows, K): w, or θ when not graded; 0 outside."""
@@ -63,6 +71,14 @@ class Draw(NamedTuple):
         if self.user_graded:
             return spread_effects(words, member_starts(self.user_words)[:-1][rows], self.user_grade, self.n_features)
         return members(words, np.arange(self.n_features)).astype(np.float64)
+
+    def user_loads(self, rows: slice | Codes = slice(None)) -> FloatArray:
+        """Return grades, and factors of the remainder beside them: (rows, K + rank)."""
+        return np.hstack([self.grades_of(rows), self.user_factor[rows]]) if self.rank else self.grades_of(rows)
+
+    def item_loads(self, rows: slice | Codes = slice(None)) -> FloatArray:
+        """Return effects, and factors of the remainder beside them: features' part of scores is user @ item loads."""
+        return np.hstack([self.effects_of(rows), self.item_factor[rows]]) if self.rank else self.effects_of(rows)
 
     def to_state(self) -> State:
         """Return the state to go on from; weights of users' traits are not kept, and start anew."""
@@ -83,6 +99,8 @@ class Draw(NamedTuple):
             item_weights=np.zeros((0, 0)),
             user_offset_weights=np.zeros(0),
             item_offset_weights=np.zeros(0),
+            user_factor=self.user_factor if self.rank else np.zeros((self.user_offset.size, 0)),
+            item_factor=self.item_factor if self.rank else np.zeros((self.item_offset.size, 0)),
             hyper=self.hyper,
         )
         inside = members(self.user_words, slots), members(self.item_words, slots)
@@ -131,6 +149,8 @@ def draw_of(state: State, chain: int, sweep: int, log_likelihood: float) -> Draw
         graded=graded,
         user_grade=state.user_grade[:, slots][user_members] if user_graded else np.zeros(0),
         user_graded=user_graded,
+        user_factor=state.user_factor.copy() if state.user_factor.shape[1] else _NO_FACTORS,
+        item_factor=state.item_factor.copy() if state.item_factor.shape[1] else _NO_FACTORS,
     )
 
 
@@ -140,7 +160,7 @@ class Trace(NamedTuple):
     chain: int
     log_likelihood: FloatArray  # (sweeps,)
     n_features: NDArray[np.int64]  # (sweeps,)
-    hyper: FloatArray  # (sweeps, 9)  see `doublefeature.model.state.NOISE` and its neighbours
+    hyper: FloatArray  # (sweeps, 10)  see `doublefeature.model.state.NOISE` and its neighbours
     tally: NDArray[np.int64]  # (moves, 2)  tries and acceptances of the moves named in `move_names`
     move_names: tuple[str, ...]
 

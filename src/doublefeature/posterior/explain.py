@@ -14,7 +14,7 @@ from doublefeature.levels import Level
 from doublefeature.model.state import members
 from doublefeature.posterior.draws import Draw, Posterior
 from doublefeature.posterior.predict import Codes, FloatArray, n_levels_of, predict_levels
-from doublefeature.posterior.strangers import STRANGERS, item_rows, spread, user_rows
+from doublefeature.posterior.strangers import STRANGERS, item_rows, remainder, spread, user_rows
 
 BoolArray = NDArray[np.bool_]
 Aligner = Callable[[Draw], Codes | tuple[Codes, BoolArray]]
@@ -55,7 +55,7 @@ class FeaturePart:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """A pair's score taken apart: base + item offset + user offset + features = score, in the means.
+    """A pair's score taken apart: base + item offset + user offset + features + remainder = score, in the means.
 
     `user`, `item` and `levels` are codes until the caller replaces them with its own names.
     """
@@ -65,6 +65,7 @@ class Explanation:
     base: float
     item_offset: Part
     user_offset: Part
+    remainder: Part | None  # what no feature says; None where the model has no remainder
     features: tuple[FeaturePart, ...]  # by size of the mean contribution, the rest at the end
     score: Part
     levels: tuple[Level, ...]
@@ -80,6 +81,7 @@ class Explanation:
             "base": self.base,
             "item_offset": asdict(self.item_offset),
             "user_offset": asdict(self.user_offset),
+            "remainder": None if self.remainder is None else asdict(self.remainder),
             "features": [asdict(part) for part in self.features],
             "score": asdict(self.score),
             "levels": levels,
@@ -98,6 +100,8 @@ class Explanation:
             name = f"feature {part.feature}" if part.feature is not None else "other features" if listed else "features"
             effect = "" if part.effect is None else f", {part.effect:+.2f} where shared"
             out.append(_line(name, f"{_text(part.contribution)}  shared with probability {part.shared:.0%}{effect}"))
+        if self.remainder is not None:
+            out.append(_line("remainder", _text(self.remainder)))
         out.append(_line("score", _text(self.score)))
         chances = zip(self.levels, self.proba.tolist(), strict=True)
         out.append("levels: " + ", ".join(f"{level} {chance:.0%}" for level, chance in chances))
@@ -109,6 +113,7 @@ class _Terms(NamedTuple):
     user_offset: FloatArray  # (rows,)
     shared: BoolArray  # (rows, features of the estimate + 1)
     contribution: FloatArray  # (rows, features of the estimate + 1)
+    remainder: FloatArray  # (rows,)
 
 
 def explain(
@@ -137,13 +142,14 @@ def explain(
     both = _members_in_estimate(allocation, user, item)
     parts = [_take_apart(draw, users, items, both.size, align) for draw in posterior]
     terms = _Terms(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    scores = posterior.base + terms.item_offset + terms.user_offset + terms.contribution.sum(axis=1)
+    scores = posterior.base + terms.item_offset + terms.user_offset + terms.contribution.sum(axis=1) + terms.remainder
     return Explanation(
         user=user,
         item=item,
         base=posterior.base,
         item_offset=_part(terms.item_offset, mass),
         user_offset=_part(terms.user_offset, mass),
+        remainder=_part(terms.remainder, mass) if posterior.draws[0].rank else None,
         features=_feature_parts(terms, both, mass),
         score=_part(scores, mass),
         levels=tuple(range(1, n_levels + 1)),
@@ -181,7 +187,8 @@ def _take_apart(draw: Draw, users: Codes, items: Codes, n_listed: int, align: Al
         user_in, contributions = user_in ^ turned, contributions - lifted
     inside = user_in & item_in
     to_target = target[:, None] == np.arange(n_listed + 1)
-    return _Terms(item_offset, of_users.offset, inside @ to_target, contributions @ to_target)
+    rest = remainder(draw, users, items)
+    return _Terms(item_offset, of_users.offset, inside @ to_target, contributions @ to_target, rest)
 
 
 def _feature_parts(terms: _Terms, both: BoolArray, mass: float) -> tuple[FeaturePart, ...]:

@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from doublefeature._jit import leaf
 from doublefeature.errors import NotFittedError
 from doublefeature.posterior.draws import ONE_SCALE, Draw, Posterior
-from doublefeature.posterior.strangers import BYTES, STRANGERS, bytes_of, item_rows, spread, user_noise, user_rows
+from doublefeature.posterior.strangers import (
+    BYTES,
+    STRANGERS,
+    bytes_of,
+    item_rows,
+    remainder,
+    spread,
+    user_noise,
+    user_rows,
+)
 
 FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
@@ -31,7 +40,7 @@ def draw_scores(draw: Draw, base: float, users: Codes, items: Codes) -> FloatArr
     Graded, it is w_ik in place of θ_k, times s_uk where users have grades.
     """
     of_users, rows = user_rows(draw, users), item_rows(draw, items)
-    scores: FloatArray = base + rows.offset + of_users.offset
+    scores: FloatArray = base + rows.offset + of_users.offset + remainder(draw, users, items)
     if draw.user_graded:
         add_graded_effects(
             (of_users.words, of_users.first, of_users.packed), (rows.words, rows.first, rows.packed), scores

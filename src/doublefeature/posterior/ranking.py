@@ -216,12 +216,12 @@ def _mean_ratings(draw: Draw, posterior: Posterior, values: FloatArray) -> Float
 
 def _mean_ratings_of(users: Codes, draw: Draw, base: float, curve: tuple[float, float, FloatArray]) -> FloatArray:
     """Return every item's mean rating over users whose mean rating is this curve of the score."""
-    by_user = draw.grades_of(users).T
+    by_user = draw.user_loads(users).T
     out = np.empty(draw.item_offset.size)
     rows = max(1, _BLOCK // users.size)
     for first in range(0, out.size, rows):
         part = slice(first, first + rows)
-        scores = draw.effects_of(part) @ by_user
+        scores = draw.item_loads(part) @ by_user
         scores += base + draw.item_offset[part, None] + draw.user_offset[users]
         fill_row_means(scores, *curve, out[part])
     return out

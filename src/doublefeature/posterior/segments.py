@@ -25,9 +25,10 @@ from doublefeature.ratings import NO_COVARIATES, Covariates
 FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 
-_HYPER_BEFORE = (6, 8)  # hyperparameters in format versions 1 and 2
+_HYPER_BEFORE = (6, 8, 9)  # hyperparameters in earlier formats
 _MOST_FEATURES = 2**31
 _STACKED = ("item_offset", "user_offset", "user_scale", "cutpoints")
+_FACTORS = ("user_factor", "item_factor")
 _JOINED = ("user_words", "item_words", "effect", "item_rate")
 
 
@@ -40,6 +41,7 @@ class Sizes(NamedTuple):
     scales: int  # noise factors a user may have
     graded: bool  # whether items have effects of their own
     user_graded: bool  # whether users have grades
+    rank: int  # of the remainder
     effect_values: tuple[float, ...]  # the only effects allowed, when not empty
     hyper: FloatArray  # hyperparameters that are held fixed, NaN where they are sampled
     weights: dict[str, int]  # how many weights for traits a state may have
@@ -53,9 +55,8 @@ def sizes_of(
     sampled = [priors.noise_scale is None, *(name in priors.learn for name in LEARNABLE)]
     hyper = np.where(sampled, np.nan, empty_state(priors, 0, 0, n_levels).hyper)
     weights = _weight_counts(priors, covariates)
-    return Sizes(
-        n_users, n_items, n_levels, scales, priors.graded, priors.user_grades, priors.effect_values, hyper, weights
-    )
+    graded = priors.graded, priors.user_grades, priors.remainder
+    return Sizes(n_users, n_items, n_levels, scales, *graded, priors.effect_values, hyper, weights)
 
 
 def _weight_counts(priors: Priors, covariates: Covariates) -> dict[str, int]:
@@ -115,6 +116,8 @@ def encode_segment(trace: Trace, draws: Sequence[Draw], place: Place) -> Arrays:
         arrays["item_effect"] = np.concatenate([draw.item_effect for draw in draws])
     if any(draw.user_graded for draw in draws):
         arrays["user_grade"] = np.concatenate([draw.user_grade for draw in draws])
+    if any(draw.rank for draw in draws):
+        arrays |= {name: np.stack([getattr(draw, name) for draw in draws]) for name in _FACTORS}
     return arrays
 
 
@@ -126,12 +129,15 @@ def decode_segment(arrays: Arrays, sizes: Sizes, place: Place, move_names: tuple
     n_features = trace.n_features[rows]
     n_words = np.maximum(1, -(-n_features // 64))
     total, words = int(n_features.sum()), int(n_words.sum())
-    stacked = {
+    stacked: dict[str, tuple[str, tuple[int | None, ...]]] = {
         "item_offset": ("F64", (kept.size, sizes.items)),
         "user_offset": ("F64", (kept.size, sizes.users)),
         "user_scale": ("U8", (kept.size, sizes.users)),
         "cutpoints": ("F64", (kept.size, sizes.levels + 1)),
     }
+    if sizes.rank:
+        stacked["user_factor"] = ("F64", (kept.size, sizes.users, sizes.rank))
+        stacked["item_factor"] = ("F64", (kept.size, sizes.items, sizes.rank))
     layout = {
         "sweep": ("I64", (kept.size,)),
         "user_words": ("U64", (words * sizes.users,)),
@@ -204,7 +210,7 @@ def _decode_draws(
                 graded=sizes.graded,
                 user_grade=arrays["user_grade"][grades] if sizes.user_graded else nothing,
                 user_graded=sizes.user_graded,
-                **{name: arrays[name][place] for name in _STACKED},
+                **{name: arrays[name][place] for name in (*_STACKED, *(_FACTORS if sizes.rank else ()))},
             )
         )
         feature, word, of_items, of_users = feature + count, word + width, effects.stop, grades.stop
@@ -244,9 +250,13 @@ def decode_state(arrays: Arrays, sizes: Sizes, trace: Trace) -> State:
         "item_weights": ("F64", (slots, None)),
         "user_offset_weights": ("F64", (None,)),
         "item_offset_weights": ("F64", (None,)),
+        "user_factor": ("F64", (sizes.users, sizes.rank)),
+        "item_factor": ("F64", (sizes.items, sizes.rank)),
         "hyper": ("F64", (None,)),
     }
     arrays = {"user_grade": np.zeros((0, slots))} | arrays
+    if not sizes.rank:
+        arrays = {"user_factor": np.zeros((sizes.users, 0)), "item_factor": np.zeros((sizes.items, 0))} | arrays
     arrays = {name: np.zeros((slots, 0)) for name in ("user_weights", "item_weights")} | arrays
     arrays = {name: np.zeros(0) for name in ("user_offset_weights", "item_offset_weights")} | arrays
     check_layout(arrays, layout)
@@ -316,7 +326,7 @@ def _whole_hyper(hyper: FloatArray, sizes: Sizes) -> FloatArray:
 
 
 def _check_values(arrays: Arrays, sizes: Sizes) -> None:
-    for name in ("effect", "item_effect", "user_grade", "item_rate", "item_offset", "user_offset"):
+    for name in ("effect", "item_effect", "user_grade", "item_rate", "item_offset", "user_offset", *_FACTORS):
         if name in arrays and not np.isfinite(arrays[name]).all():
             raise StoreError(f"{name} holds a number that is not finite")
     if (arrays["item_rate"] < 0).any() or (arrays["item_rate"] > 1).any():

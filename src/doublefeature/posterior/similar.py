@@ -63,7 +63,7 @@ def similar_items(posterior: Posterior, item: int, n: int = 10, *, by: SimilarBy
     n_levels_of(posterior)
     size = posterior.draws[0].item_offset.size
     code = _known(item, size, "item")
-    sides = [_Side(draw.effects_of, _user_covariance(draw)) for draw in posterior]
+    sides = [_Side(draw.item_loads, _user_covariance(draw)) for draw in posterior]
     return _nearest(sides, code, size, n, by)
 
 
@@ -76,18 +76,18 @@ def similar_users(posterior: Posterior, user: int, n: int = 10, *, by: SimilarBy
 
 
 def _user_side(draw: Draw) -> _Side:
-    if draw.graded:
-        matrix = covariance_of(draw.effects_of, draw.item_offset.size)
+    if draw.graded or draw.rank:
+        matrix = covariance_of(draw.item_loads, draw.item_offset.size)
     else:
         matrix = member_covariance(draw.item_words, draw.n_features) * np.outer(draw.effect, draw.effect)
 
-    return _Side(draw.grades_of, matrix)
+    return _Side(draw.user_loads, matrix)
 
 
 def _user_covariance(draw: Draw) -> FloatArray:
     """Return the (K, K) covariance over users of how strongly they hold features k and l."""
-    if draw.user_graded:
-        return covariance_of(draw.grades_of, draw.user_offset.size)
+    if draw.user_graded or draw.rank:
+        return covariance_of(draw.user_loads, draw.user_offset.size)
     return member_covariance(draw.user_words, draw.n_features)
 
 

@@ -23,7 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.model.generative import scale_log_weights
-from doublefeature.model.state import GRADE_SD, ITEM_SD, NOISE, SCALE_SD, USER_GRADE_SD, USER_SD, members, words_of
+from doublefeature.model.state import (
+    GRADE_SD,
+    ITEM_SD,
+    NOISE,
+    REMAINDER_SD,
+    SCALE_SD,
+    USER_GRADE_SD,
+    USER_SD,
+    members,
+    words_of,
+)
 from doublefeature.posterior.draws import Codes, Draw, FloatArray, WordArray, member_starts, spread_effects
 
 STRANGERS = 32
@@ -34,7 +44,7 @@ BYTES: FloatArray = ((np.arange(256)[:, None] >> np.arange(8)) & 1).astype(np.fl
 
 _GROUPS = 2  # groups of strangers, independent of each other: two unknown items are two items
 _SEED = 20_250_101
-_USERS, _ITEMS, _EFFECTS, _SCALES, _GRADES = range(5)  # streams of random numbers
+_USERS, _ITEMS, _EFFECTS, _SCALES, _GRADES, _USER_FACTORS, _ITEM_FACTORS = range(7)  # streams of random numbers
 
 
 class UserRows(NamedTuple):
@@ -109,6 +119,21 @@ def item_rows(draw: Draw, items: Codes) -> ItemRows:
     known, strangers = (draw.item_words, draw.item_offset, first), (words, offset, places)
     words, offset, first = _with_strangers(known, items, strangers)
     return ItemRows(words, offset, first, packed)
+
+
+def remainder(draw: Draw, users: Codes, items: Codes) -> FloatArray:
+    """Return u · v of pairs, 0 without a remainder; factors of strangers come from their prior."""
+    if not draw.rank:
+        return np.zeros(users.size)
+    sides = []
+    for factor, codes, stream in ((draw.user_factor, users, _USER_FACTORS), (draw.item_factor, items, _ITEM_FACTORS)):
+        rng = np.random.default_rng([_SEED, stream, draw.chain, draw.sweep])
+        half = float(draw.hyper[REMAINDER_SD]) * rng.standard_normal((_GROUPS, STRANGERS // 2, draw.rank))
+        strangers = np.concatenate([half, -half], axis=1).reshape(-1, draw.rank)
+        (rows,) = _with_strangers((factor,), codes, (strangers,))
+        sides.append(rows)
+    products: FloatArray = (sides[0] * sides[1]).sum(axis=1)
+    return products
 
 
 def user_noise(draw: Draw, users: Codes, scales: FloatArray) -> FloatArray:

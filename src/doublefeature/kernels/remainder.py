@@ -1,0 +1,85 @@
+r"""The low-rank normal remainder u_u · v_i, given the latent scores.
+
+Given the items' factors a user's are normal with precision I/σ_r² + Σ g v v′, and the other way round. Rows of a side
+are independent, so they are handed to threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from doublefeature._jit import kernel, leaf, threaded
+from doublefeature.kernels.gaussian import draw_normal, factorise
+from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, place_of
+from doublefeature.kernels.scores import rebuild_scores
+from doublefeature.kernels.streams import REMAINDER, Stream, new_stream, seek, tick
+from doublefeature.model.state import REMAINDER_SD, State
+
+FloatArray = NDArray[np.float64]
+
+
+@leaf
+def _draw_row(side: Side, state: State, residual: FloatArray, row: int, told: tuple, stream: Stream) -> None:
+    """Draw one row's factors, as a step away from where they are."""
+    weights, precision, step = told
+    own = state.user_factor if side.of_users else state.item_factor
+    others = state.item_factor if side.of_users else state.user_factor
+    prior = 1.0 / state.hyper[REMAINDER_SD] ** 2
+    rank = own.shape[1]
+    for a in range(rank):
+        step[a] = -prior * own[row, a]
+        for b in range(a + 1):
+            precision[a, b] = prior if a == b else 0.0
+    for j in range(side.ptr[row], side.ptr[row + 1]):
+        other = np.int64(side.other[j])
+        weight = weights[state.user_scale[row] if side.of_users else state.user_scale[other]]
+        pull = weight * residual[place_of(side, j)]
+        for a in range(rank):
+            step[a] += pull * others[other, a]
+            for b in range(a + 1):
+                precision[a, b] += weight * others[other, a] * others[other, b]
+    factorise(precision)
+    draw_normal(precision, step, stream)
+    for a in range(rank):
+        own[row, a] += step[a]
+
+
+@kernel
+def _draw_chunk(
+    side: Side, state: State, weights: FloatArray, residual: FloatArray, place: tuple[np.uint64, np.uint64], chunk: int
+) -> None:
+    rank = state.user_factor.shape[1]
+    told = (weights, np.empty((rank, rank)), np.empty(rank))
+    stream = new_stream()
+    for row in range(chunk_start(side, chunk), chunk_start(side, chunk + 1)):
+        seek(stream, place[0], place[1], row)
+        _draw_row(side, state, residual, row, told, stream)
+
+
+@threaded
+def _draw_threads(
+    side: Side, state: State, weights: FloatArray, residual: FloatArray, place: tuple[np.uint64, np.uint64]
+) -> None:
+    for chunk in prange(chunk_count(side)):
+        _draw_chunk(side, state, weights, residual, place, chunk)
+
+
+@kernel
+def _draw_side(scene: Scene, side: Side, step: int) -> None:
+    residual = scene.latent - scene.scores
+    place = (scene.key, tick(scene.sweep, REMAINDER, step))
+    if scene.threads > 1:
+        _draw_threads(side, scene.state, scene.like.precision, residual, place)
+    else:
+        for chunk in range(chunk_count(side)):
+            _draw_chunk(side, scene.state, scene.like.precision, residual, place, chunk)
+    rebuild_scores(scene)
+
+
+@kernel
+def update_remainder(scene: Scene) -> None:
+    """Draw users' factors, then items'; the scores follow."""
+    _draw_side(scene, scene.users, 0)
+    _draw_side(scene, scene.items, 1)
