@@ -181,6 +181,10 @@ def _on_feature_trust(material: Material) -> tuple[list[str], list[str]]:
             f"{found} found in fewer than {percent(UNSURE)} of draws: one of several ways to group the same ratings. "
             "Predictions average over all of these ways and do not suffer."
         )
+    if material.model.priors_.remainder:
+        careful.append(
+            "What features say: the model has a low-rank remainder beside them, which takes over much of what they would."
+        )
     if material.features and len(material.diagnosis.chains) == 1:
         careful.append("How stable features are: with one chain, it cannot be seen whether another would find others.")
     return good, careful
