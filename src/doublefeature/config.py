@@ -263,9 +263,9 @@ class Moves(_Settings):
 class Schedule(_Settings):
     """How long a run is and how it is spread over chains and threads."""
 
-    sweeps: int = 300
+    sweeps: int = 240
     """Sweeps per chain, warm-up included."""
-    warmup: int = 100
+    warmup: int = 80
     """Sweeps thrown away at the start of each chain."""
     thin: int = 4
     """Keep every so many sweeps after the warm-up."""
@@ -330,7 +330,7 @@ def _check_positive(name: str, value: object) -> None:
 PRESETS = {
     "paper": Priors(),
     "full": Priors(
-        mass=10.0,
+        mass=5.0,
         effect_sd=0.3,
         user_offsets=True,
         graded=True,

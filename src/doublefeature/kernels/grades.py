@@ -26,7 +26,7 @@ from doublefeature.kernels.logistic import row_logit
 from doublefeature.kernels.memberships import item_prior, mark_touched, scan_order
 from doublefeature.kernels.offsets import update_user_offsets
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
-from doublefeature.kernels.scores import add_offsets, rebuild_effects, rebuild_scores
+from doublefeature.kernels.scores import add_offsets, rebuild_but_remainder, rebuild_effects
 from doublefeature.kernels.streams import GRADES, ORDER, Stream, new_stream, seek, tick
 from doublefeature.kernels.user_grades import update_user_grades
 from doublefeature.kernels.variates import bernoulli_logit, normal
@@ -295,14 +295,14 @@ def update_centres(scene: Scene) -> None:
 def update_grades_and_offsets(scene: Scene) -> None:
     """Draw items' memberships, effects and offsets, features' own effects, users' grades and offsets.
 
-    The scores are rebuilt.
+    The scores are rebuilt, as if there were no remainder.
     """
     update_grades(scene)
     update_centres(scene)
     if scene.state.user_grade.shape[0] > 0:
-        rebuild_scores(scene)
+        rebuild_but_remainder(scene)
         update_user_grades(scene)
-        rebuild_scores(scene)
+        rebuild_but_remainder(scene)
         return
     rebuild_effects(scene)
     if scene.model.user_offsets:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.gaussian import draw_normal, factorise
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, place_of
-from doublefeature.kernels.scores import rebuild_scores
+from doublefeature.kernels.scores import rebuild_scores, remainder_of
 from doublefeature.kernels.streams import REMAINDER, Stream, new_stream, seek, tick
 from doublefeature.model.state import REMAINDER_SD, State
 
@@ -76,6 +76,16 @@ def _draw_side(scene: Scene, side: Side, step: int) -> None:
         for chunk in range(chunk_count(side)):
             _draw_chunk(side, scene.state, scene.like.precision, residual, place, chunk)
     rebuild_scores(scene)
+
+
+@kernel
+def move_remainder(scene: Scene, sign: float) -> None:
+    """Add the remainder to scores and latent scores (sign 1), or take it out of both (sign −1)."""
+    for user in range(scene.users.ptr.size - 1):
+        for j in range(scene.users.ptr[user], scene.users.ptr[user + 1]):
+            step = sign * remainder_of(scene.state, user, np.int64(scene.users.other[j]))
+            scene.scores[j] += step
+            scene.latent[j] += step
 
 
 @kernel

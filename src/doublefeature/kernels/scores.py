@@ -19,6 +19,8 @@ from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
 from doublefeature.model.state import Model, State
 
 FloatArray = NDArray[np.float64]
+Stages = tuple[bool, bool, bool]
+"""Whether effects are filled in afresh, offsets added, the remainder added."""
 
 
 @leaf
@@ -45,56 +47,63 @@ def remainder_of(state: State, user: int, item: int) -> float:
 
 @leaf
 def score_of(state: State, model: Model, user: int, item: int) -> float:
-    """Return the score of a pair from scratch: shared effects, then base, offsets and remainder."""
-    rest = model.base + state.item_offset[item] + state.user_offset[user] + remainder_of(state, user, item)
-    return shared_effects(state, user, item) + rest
+    """Return the score of a pair from scratch: shared effects, base and offsets, remainder, added in this order."""
+    offsets = model.base + state.item_offset[item] + state.user_offset[user]
+    return shared_effects(state, user, item) + offsets + remainder_of(state, user, item)
 
 
 @leaf
-def _rebuild_chunk(users: Side, state: State, model: Model, scores: FloatArray, told: tuple[bool, bool, int]) -> None:
-    with_effects, with_offsets, chunk = told
+def _rebuild_chunk(users: Side, state: State, model: Model, scores: FloatArray, stages: Stages, chunk: int) -> None:
+    with_effects, with_offsets, with_remainder = stages
     for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
         for j in range(users.ptr[user], users.ptr[user + 1]):
             item = np.int64(users.other[j])
             if with_effects:
                 scores[j] = shared_effects(state, user, item)
             if with_offsets:
-                rest = model.base + state.item_offset[item] + state.user_offset[user]
-                scores[j] += rest + remainder_of(state, user, item)
+                scores[j] += model.base + state.item_offset[item] + state.user_offset[user]
+            if with_remainder:
+                scores[j] += remainder_of(state, user, item)
 
 
 @threaded
-def _rebuild_threads(users: Side, state: State, model: Model, scores: FloatArray, stages: tuple[bool, bool]) -> None:
+def _rebuild_threads(users: Side, state: State, model: Model, scores: FloatArray, stages: Stages) -> None:
     for chunk in prange(chunk_count(users)):
-        _rebuild_chunk(users, state, model, scores, (stages[0], stages[1], chunk))
+        _rebuild_chunk(users, state, model, scores, stages, chunk)
 
 
 @kernel
-def _rebuild(scene: Scene, stages: tuple[bool, bool]) -> None:
+def _rebuild(scene: Scene, stages: Stages) -> None:
     users, state, model, scores = scene.users, scene.state, scene.model, scene.scores
     if scene.threads > 1:
         _rebuild_threads(users, state, model, scores, stages)
     else:
         for chunk in range(chunk_count(users)):
-            _rebuild_chunk(users, state, model, scores, (stages[0], stages[1], chunk))
+            _rebuild_chunk(users, state, model, scores, stages, chunk)
 
 
 @kernel
 def rebuild_scores(scene: Scene) -> None:
     """Fill the scores of all ratings from the state."""
-    _rebuild(scene, (True, True))
+    _rebuild(scene, (True, True, True))
+
+
+@kernel
+def rebuild_but_remainder(scene: Scene) -> None:
+    """Fill the scores of all ratings from features and offsets only."""
+    _rebuild(scene, (True, True, False))
 
 
 @kernel
 def rebuild_effects(scene: Scene) -> None:
-    """First half of `rebuild_scores`: leave the shared effects alone in the scores."""
-    _rebuild(scene, (True, False))
+    """First part of `rebuild_but_remainder`: leave the shared effects alone in the scores."""
+    _rebuild(scene, (True, False, False))
 
 
 @kernel
 def add_offsets(scene: Scene) -> None:
-    """Second half of `rebuild_scores`: add base and offsets to the shared effects."""
-    _rebuild(scene, (False, True))
+    """Second part of `rebuild_but_remainder`: add base and offsets to the shared effects."""
+    _rebuild(scene, (False, True, False))
 
 
 @leaf

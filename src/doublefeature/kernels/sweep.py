@@ -27,7 +27,7 @@ from doublefeature.kernels.likelihood import new_likelihood, refresh
 from doublefeature.kernels.memberships import update_items, update_users_parallel, update_users_serial
 from doublefeature.kernels.noise import update_noise_given_latent, update_noise_slice
 from doublefeature.kernels.private import update_private_features
-from doublefeature.kernels.remainder import update_remainder
+from doublefeature.kernels.remainder import move_remainder, update_remainder
 from doublefeature.kernels.scales import update_user_scales
 from doublefeature.kernels.scene import MOVE_NAMES, Scene, item_side, user_side, with_state
 from doublefeature.kernels.scores import log_likelihood, rebuild_scores
@@ -219,11 +219,15 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
     if scene.model.free_cutpoints and is_due(scene.sweep, plan.cutpoints_every):
         update_cutpoints(scene)
     update_latent(scene)
+    with_remainder = scene.state.user_factor.shape[1] > 0
+    if with_remainder:
+        move_remainder(scene, -1.0)
     if graded:
         update_grades_and_offsets(scene)
     else:
         update_effects_and_offsets(scene)
-    if scene.state.user_factor.shape[1] > 0:
+    if with_remainder:
+        move_remainder(scene, 1.0)
         update_remainder(scene)
     if settled and scene.model.learn_noise and not slice_noise:
         update_noise_given_latent(scene)

@@ -183,7 +183,7 @@ def _on_feature_trust(material: Material) -> tuple[list[str], list[str]]:
         )
     if material.model.priors_.remainder:
         careful.append(
-            "What features say: the model has a low-rank remainder beside them, which takes over much of what they would."
+            "What features say: the model has a low-rank remainder beside them, which takes over much of it."
         )
     if material.features and len(material.diagnosis.chains) == 1:
         careful.append("How stable features are: with one chain, it cannot be seen whether another would find others.")
