@@ -104,6 +104,32 @@ class TestFit:
         refused(run("fit", folder / "ratings.csv", "--out", tmp_path / "m", "--config", config), 2, message)
         assert not (tmp_path / "m").exists()
 
+    def test_covariates(self, run, folder, tmp_path):
+        (tmp_path / "items.csv").write_text(
+            "item,kind,year\n" + "".join(f"{i},{'ab'[i % 2]},{1980 + i}\n" for i in range(18))
+        )
+        (tmp_path / "users.csv").write_text("user,age\n" + "".join(f"u{u},{20 + u}\n" for u in range(25)))
+        tables = ("--items", tmp_path / "items.csv", "--users", tmp_path / "users.csv")
+        asked = ("--item-covariates", "kind, year", "--user-covariates", "age")
+        assert run("fit", folder / "ratings.csv", "--out", tmp_path / "m", *tables, *asked, *FIT).code == 0
+        found = ModelFolder.open(tmp_path / "m").ratings.covariates
+        assert found.item_names == ("kind: a", "kind: b", "year")
+        assert found.user_names == ("age",)
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (("--item-covariates", "colour"), "no column 'colour'"),
+            (("--user-covariates", "age"), "need a table of users"),
+            (("--item-covariates", "title", "--preset", "paper"), "Use preset full"),
+        ],
+    )
+    def test_wrong_covariates(self, run, folder, tmp_path, words, message):
+        (tmp_path / "items.csv").write_text("item,title\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(18)))
+        given = ("--items", tmp_path / "items.csv", *words, *FIT)
+        refused(run("fit", folder / "ratings.csv", "--out", tmp_path / "m", *given), 2, message)
+        assert not (tmp_path / "m").exists()
+
     def test_existing_folder_is_refused_before_sampling(self, run, folder, model):
         refused(run("fit", folder / "ratings.csv", "--out", model), 2, str(model))
 

@@ -20,6 +20,7 @@ from doublefeature.inference.fit import extend, fit_into
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.item_table import ItemTable
 from doublefeature.levels import Level, level_position
+from doublefeature.model.choices import check_covariates
 from doublefeature.posterior import features, ranking, similar
 from doublefeature.posterior.draws import Posterior
 from doublefeature.posterior.explain import Explanation, explain
@@ -142,6 +143,7 @@ class DoubleFeature:
         self.schedule_ = self.schedule or Schedule()
         self.moves_ = self.moves or Moves()
         data = ratings if isinstance(ratings, Ratings) else read_ratings(ratings)
+        check_covariates(self.priors_, data.covariates)
         self.ratings_, self.heldout_ = data.split(holdout, seed=seed) if holdout else (data, None)
         self.items_ = items or {}
         self._folder = None

@@ -70,7 +70,7 @@ def choice_components(arrays: RatingArrays, rank: int) -> tuple[FloatArray, Floa
 def traits_of(arrays: RatingArrays, priors: Priors, covariates: Covariates = NO_COVARIATES) -> Traits:
     """Return what is known of users and items besides the ratings: their choices, and columns given with them."""
     n_users, n_items = arrays.user_ptr.size - 1, arrays.item_ptr.size - 1
-    _check_covariates(priors, covariates)
+    check_covariates(priors, covariates)
     traits = no_traits(n_users, n_items)
     if priors.choices:
         of_users, of_items = choice_components(arrays, priors.choices)
@@ -82,7 +82,7 @@ def traits_of(arrays: RatingArrays, priors: Priors, covariates: Covariates = NO_
     return traits
 
 
-def _check_covariates(priors: Priors, covariates: Covariates) -> None:
+def check_covariates(priors: Priors, covariates: Covariates) -> None:
     """Raise unless the model has the parts that covariates shift."""
     if covariates.users is not None and not priors.user_offsets:
         raise SettingsError("user covariates shift user offsets, which the model lacks. Use preset full.")
