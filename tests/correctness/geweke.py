@@ -259,6 +259,7 @@ class Engine:
     moves: Moves
     threads: int = 1
     cost: int = 1  # how many times slower than the others: so many times fewer sweeps
+    quick: bool = True  # whether `make test` runs it, with fewer sweeps
 
 
 _BASE = Priors(mass=1.0, item_rate=0.4, effect_sd=1.0, item_offset_sd=0.7, user_offset_sd=0.7)
@@ -305,25 +306,38 @@ ENGINES = (
     Engine("everything learnt", _ALPHA.with_everything_learnt(), _ALL),
     Engine("a rate per feature", _BY_FEATURE, _ALL),
     Engine("listed effects", _LISTED, _ALL),
-    Engine("graded, private births only", _GRADED, _moves(user_scan="parallel")),
-    Engine("graded, feature moves only", _GRADED, _moves(prior_singletons=False, feature_moves=2)),
+    Engine("graded, private births only", _GRADED, _moves(user_scan="parallel"), quick=False),
+    Engine("graded, feature moves only", _GRADED, _moves(prior_singletons=False, feature_moves=2), quick=False),
     Engine("user scales, free cutpoints", _SCALES, _moves(cutpoints_every=1)),
-    Engine("the full model", _FULL, _ALL),
-    Engine("the full model, a rate per feature", _FULL_RATES, _ALL),
-    Engine("choices, private births only", _CHOICES, _moves(user_scan="parallel")),
-    Engine("choices, feature moves only", _CHOICES, _moves(prior_singletons=False, feature_moves=2)),
-    Engine("choices, everything", _FULL_CHOICES, _ALL),
-    Engine("choices of both, private births only", _ITEM_CHOICES, _moves(user_scan="parallel")),
-    Engine("choices of both, feature moves only", _ITEM_CHOICES, _moves(prior_singletons=False, feature_moves=2)),
-    Engine("choices of both, everything", _FULL_ITEM_CHOICES, _ALL),
-    Engine("graded users, private births only", _USER_GRADES, _moves(user_scan="parallel")),
-    Engine("graded users, feature moves only", _USER_GRADES, _moves(prior_singletons=False, feature_moves=2)),
+    Engine("the full model", _FULL, _ALL, quick=False),
+    Engine("the full model, a rate per feature", _FULL_RATES, _ALL, quick=False),
+    Engine("choices, private births only", _CHOICES, _moves(user_scan="parallel"), quick=False),
+    Engine("choices, feature moves only", _CHOICES, _moves(prior_singletons=False, feature_moves=2), quick=False),
+    Engine("choices, everything", _FULL_CHOICES, _ALL, quick=False),
+    Engine("choices of both, private births only", _ITEM_CHOICES, _moves(user_scan="parallel"), quick=False),
+    Engine(
+        "choices of both, feature moves only",
+        _ITEM_CHOICES,
+        _moves(prior_singletons=False, feature_moves=2),
+        quick=False,
+    ),
+    Engine("choices of both, everything", _FULL_ITEM_CHOICES, _ALL, quick=False),
+    Engine("graded users, private births only", _USER_GRADES, _moves(user_scan="parallel"), quick=False),
+    Engine(
+        "graded users, feature moves only", _USER_GRADES, _moves(prior_singletons=False, feature_moves=2), quick=False
+    ),
     Engine("the default model", _FULL_BOTH, _ALL),
     Engine("buffet of items", replace(_ALPHA, item_prior="ibp"), _ALL),
-    Engine("buffet of items, graded", replace(_USER_GRADES, item_prior="ibp"), _ALL),
+    Engine("buffet of items, graded", replace(_USER_GRADES, item_prior="ibp"), _ALL, quick=False),
     Engine("remainder", replace(_ALPHA, remainder=2, remainder_sd=0.5).with_everything_learnt(), _ALL),
-    Engine("everything, table", _ALPHA.with_everything_learnt(), Moves(**{**_ALL.to_dict(), "table_from": 1}), cost=40),
-    Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2, cost=10),
+    Engine(
+        "everything, table",
+        _ALPHA.with_everything_learnt(),
+        Moves(**{**_ALL.to_dict(), "table_from": 1}),
+        cost=40,
+        quick=False,
+    ),
+    Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2, cost=10, quick=False),
 )
 
 
