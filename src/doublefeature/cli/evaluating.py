@@ -84,7 +84,7 @@ def evaluate(
         "top_n": top or None,
     }
     _check_splits(data, protocol, asked)
-    compile_first()
+    compile_first(model)
     with stop_on_signals() as stop, shown_progress() as progress:
         result = run(data, protocol, **asked, progress=progress, announce=say, stop=stop)
     _write(result, csv, out, plot)

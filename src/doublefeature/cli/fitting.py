@@ -105,7 +105,7 @@ def fit(
     table = read_items(items) if items is not None else None
     data = load_ratings(ratings, levels, user, item, rating)
     data = attach_covariates(data, table, users, item_covariates, user_covariates)
-    compile_first()
+    compile_first(model)
     _run(lambda watch: model.fit(data, items=table, holdout=share, out=out, **watch), out)
 
 
@@ -138,10 +138,11 @@ def _run(work: Any, out: Path) -> None:
     typer.echo(str(out))
 
 
-def compile_first() -> None:
-    """Compile the kernels if that has not been done yet, and say so: it takes a while."""
-    from doublefeature.inference.compiling import compile_kernels, needs_compiling
+def compile_first(model: DoubleFeature | None = None) -> None:
+    """Compile the kernels of a model (None: of the paper) unless that has been done, and say so: it takes a while."""
+    from doublefeature.inference.compiling import compile_kernels, needs_compiling, preset_like
 
-    if needs_compiling():
-        say("compiling the kernels, once: about a minute on two cores")
-        compile_kernels()
+    kind = "paper" if model is None or model.priors is None else preset_like(model.priors)
+    if needs_compiling(kind):
+        say("compiling the kernels, once: a minute or two on two cores")
+        compile_kernels(kind)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from doublefeature._jit import cache_base, is_compiled
-from doublefeature.config import PRESETS, Moves
+from doublefeature.config import PRESETS, Moves, Priors
 from doublefeature.kernels.features import update_features
 from doublefeature.kernels.private import update_private_features
 from doublefeature.kernels.scene import Scene
@@ -23,34 +23,42 @@ from doublefeature.ratings import Ratings
 
 _MODULE = "doublefeature.inference.compiling"
 _FAR = "far"
-_MODULES = ("features", "singletons", "private", "gaussian", "grades", "memberships", "sweep")
+_SHARED = ("features", "memberships", "sweep")
+_OWN = {"paper": ("singletons", "gaussian"), "full": ("private", "grades", "user_grades")}
+"""Modules whose kernels each preset needs besides."""
 
 
-def needs_compiling() -> bool:
-    """Whether the next run would compile kernels and keep them."""
-    return cache_base() is not None and not all(is_compiled(f"kernels/{name}") for name in _MODULES)
+def preset_like(priors: Priors) -> str:
+    """Return the preset that needs the same kernels as a model, or nearly."""
+    return "full" if priors.graded else "paper"
 
 
-def compile_kernels() -> None:
-    """Compile every block of a sweep; about as much work is left to a second process as is done here."""
-    with subprocess.Popen([sys.executable, "-m", _MODULE, _FAR], stdin=subprocess.DEVNULL) as other:
+def needs_compiling(preset: str) -> bool:
+    """Whether the next run of a preset would compile kernels and keep them."""
+    modules = (*_SHARED, *_OWN[preset])
+    return cache_base() is not None and not all(is_compiled(f"kernels/{name}") for name in modules)
+
+
+def compile_kernels(preset: str) -> None:
+    """Compile every block of a preset's sweep; about as much work is left to a second process as is done here."""
+    with subprocess.Popen([sys.executable, "-m", _MODULE, preset, _FAR], stdin=subprocess.DEVNULL) as other:
         try:
-            _compile(_near_half)
+            _compile(preset, _near_half)
         except BaseException:
             other.kill()
             raise
-    _compile(_far_half)
+    _compile(preset, _far_half)
 
 
-def _compile(blocks: Callable[[Scene], None]) -> None:
-    """Run blocks on a tiny scene of every preset: each has blocks of its own."""
+def _compile(preset: str, blocks: Callable[[Scene], None]) -> None:
+    """Run blocks on a tiny scene."""
+    priors = PRESETS[preset]
     codes = np.arange(2, dtype=np.uint32)
     ratings = Ratings.from_codes(
         codes, codes, codes.astype(np.uint8), users=range(2), items=range(2), levels=range(1, 6)
     )
-    for priors in PRESETS.values():
-        state = empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels)
-        blocks(build_scene(ratings.arrays, priors, Moves(), state, (0, 0)))
+    state = empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels)
+    blocks(build_scene(ratings.arrays, priors, Moves(), state, (0, 0)))
 
 
 def _far_half(scene: Scene) -> None:
@@ -71,7 +79,9 @@ def _near_half(scene: Scene) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == [_FAR]:
-        _compile(_far_half)
-    elif needs_compiling():
-        compile_kernels()
+    if sys.argv[2:] == [_FAR]:
+        _compile(sys.argv[1], _far_half)
+    else:
+        for name in PRESETS:
+            if needs_compiling(name):
+                compile_kernels(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from doublefeature.config import PRESETS, Schedule
 from doublefeature.evaluation.baselines import BASELINES, Predictor, fit_baselines
 from doublefeature.evaluation.evaluate import ModelPredictor
@@ -34,9 +36,9 @@ def _answering(predictor: Predictor) -> Fitted:
     return answer
 
 
-def _compile() -> None:
-    if needs_compiling():
-        compile_kernels()
+def _compile(preset: str) -> None:
+    if needs_compiling(preset):
+        compile_kernels(preset)
 
 
 def _own(name: str, preset: str) -> Peer:
@@ -48,7 +50,7 @@ def _own(name: str, preset: str) -> Peer:
         fit=_fit_own,
         defaults={"preset": preset, **plan},
         gives_levels=True,
-        prepare=_compile,
+        prepare=partial(_compile, preset),
     )
 
 
