@@ -68,8 +68,9 @@ def test_the_paper_preset_is_the_paper():
     assert model.base == 2.5
     assert state.cutpoints.tolist() == [-np.inf, 1, 2, 3, 4, np.inf]
     assert (model.noise_shape, model.noise_rate) == (5.0, 1.0)
-    assert state.hyper.tolist() == [0.5, 3.0, 0.2, 2.0, 1.0, 0.5, 0.4, 0.3]
+    assert state.hyper.tolist() == [0.5, 3.0, 0.2, 2.0, 1.0, 0.5, 0.4, 0.3, 0.5, 0.3]
     assert not model.user_offsets
+    assert not any((state.item_effect.size, state.user_grade.size, state.user_factor.size, model.item_buffet))
 
 
 @pytest.mark.parametrize(("n_levels", "base"), [(2, 1.0), (5, 2.5), (10, 5.0)])

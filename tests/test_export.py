@@ -251,7 +251,7 @@ class TestTables:
             assert float(row["noise_scale"]) == draw.hyper[0]
         assert list(rows[0])[4:] == [
             "noise_scale", "mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd",
-            "user_scale_sd",
+            "user_scale_sd", "user_grade_sd", "remainder_sd",
         ]  # fmt: skip
 
     def test_parquet_holds_the_same(self, fitted, tmp_path):

@@ -74,6 +74,8 @@ def graded_weight(case: Case, candidate: Candidate, draw: bool, step: int, centr
     owned, inside = int(candidate.users.sum()), candidate.items.astype(bool)
     if not start.found or owned == 0:
         return -math.inf if draw else math.inf
+    if case.priors.item_prior == "ibp" and not inside.any():
+        return -math.inf
     law = (start.n_users + 0.5, n_users - start.n_users + 1.0)
     weighted = candidate.user_weights.size > 0
     if weighted:

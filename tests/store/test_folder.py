@@ -13,7 +13,7 @@ from doublefeature.inference.chain import sample
 from doublefeature.posterior.arrays import decode_arrays, encode_arrays
 from doublefeature.posterior.card import card_text
 from doublefeature.posterior.draws import Posterior
-from doublefeature.posterior.manifest import manifest_checksum
+from doublefeature.posterior.manifest import VERSION, manifest_checksum
 from doublefeature.posterior.store import ModelFolder, draws_digest
 from doublefeature.ratings import Ratings
 from tests.examples import message
@@ -259,7 +259,7 @@ class TestRefusals:
 
     def test_versions(self, stored):
         path = stored[0]
-        reseal(path, lambda manifest: manifest.update(version=3))
+        reseal(path, lambda manifest: manifest.update(version=VERSION + 1))
         assert "Upgrade doublefeature" in refused(path)
         reseal(path, lambda manifest: manifest.update(version=0))
         assert "Fit the model again" in refused(path)
