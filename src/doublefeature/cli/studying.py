@@ -19,7 +19,7 @@ def demo(
     users: Annotated[int, typer.Option(min=2, help="Simulated users.")] = 100,
     items: Annotated[int, typer.Option(min=1, help="Simulated items.")] = 150,
     tau: Annotated[float, typer.Option(min=1e-3, help="Noise scale of the simulated ratings.")] = 0.25,
-    sweeps: Annotated[int, typer.Option(min=2, help="Sweeps per chain, half of them warm-up.")] = 600,
+    sweeps: Annotated[int, typer.Option(min=2, help="Sweeps per chain, half of them warm-up.")] = 400,
     chains: Annotated[int, typer.Option(min=1, help="Independent chains.")] = 4,
     threads: Threads = None,
     seed: Seed = 1,

@@ -16,7 +16,7 @@ from doublefeature.config import PRESETS, Moves, Priors
 from doublefeature.kernels.features import update_features
 from doublefeature.kernels.private import update_private_features
 from doublefeature.kernels.scene import Scene
-from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
+from doublefeature.kernels.singletons import update_collapsed_singletons
 from doublefeature.kernels.sweep import build_plan, build_scene, sweep_once
 from doublefeature.model.state import empty_state
 from doublefeature.ratings import Ratings
@@ -65,14 +65,14 @@ def _far_half(scene: Scene) -> None:
     update_features(scene, 0, False)
     if scene.state.item_effect.shape[0] > 0:
         update_private_features(scene, 1)
-        return
-    update_collapsed_singletons(scene, 1.0)
-    update_prior_singletons(scene)
+    else:
+        update_collapsed_singletons(scene, 1.0)
 
 
 def _near_half(scene: Scene) -> None:
     everything = build_plan(Moves(settle=0, effect_every=1, noise_slice_every=2, cutpoints_every=1), n_users=2)
-    plan = everything._replace(feature_moves=0, collapsed_share=0.0, prior_singletons=False)
+    graded = scene.state.item_effect.shape[0] > 0
+    plan = everything._replace(feature_moves=0, collapsed_share=0.0, prior_singletons=not graded)
     for number in range(2):
         state, _ = sweep_once(scene._replace(sweep=number), plan)
         scene = scene._replace(state=state)
