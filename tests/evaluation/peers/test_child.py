@@ -1,3 +1,8 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -30,6 +35,35 @@ def test_messages_come_back_as_they_went():
 def test_a_child_that_takes_too_long_is_ended():
     with pytest.raises(TookTooLong, match=r"the work did not finish in 2 tries, the last of 0 s\. Allow more time"):
         ask_child("fitting:_fit_here", Message({}, {}), seconds=1e-3, what="the work", tries=2)
+
+
+_PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE)
+print(child.pid, flush=True)
+child.wait()
+"""
+_CHILD = """
+import time
+from doublefeature.evaluation.peers.child import _end_with_parent
+_end_with_parent()
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_child_ends_with_its_parent():
+    command = [sys.executable, "-c", _PARENT, _CHILD]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = Path("/proc") / parent.stdout.readline().strip()
+        time.sleep(2.0)
+        parent.kill()
+    for _ in range(100):
+        if not child.exists() or (child / "stat").read_text().split()[2] == "Z":
+            return
+        time.sleep(0.1)
+    raise AssertionError("the child is still there")
 
 
 def test_a_child_that_fails():

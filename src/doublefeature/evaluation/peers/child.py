@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
@@ -136,7 +137,20 @@ def _own_stdout() -> Any:
         yield stream
 
 
+def _end_with_parent() -> None:
+    """End this process soon after its parent, however that ended."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _serve(target: str) -> None:
+    _end_with_parent()
     with _own_stdout() as out:
         module, _, name = target.partition(":")
         function: Callable[[Message], Message] = getattr(import_module(_PACKAGE + module), name)
