@@ -136,8 +136,8 @@ class TestEstimator:
         posterior = sample(ratings, PRIORS, schedule, seed=4)
         users, items = np.array([0, 7]), np.array([3, 11])
         total = np.zeros((2, 5))
-        from doublefeature.model.generative import parameters_of
         from doublefeature.model.ordinal import level_cutpoints, level_probabilities
+        from doublefeature.model.parameters import parameters_of
 
         for draw in posterior:
             parameters = parameters_of(draw.to_state())

@@ -12,8 +12,8 @@ import doublefeature as df
 from doublefeature.errors import RatingsError, SettingsError
 from doublefeature.inference.chain import sample
 from doublefeature.inference.diagnostics import diagnose
-from doublefeature.model.generative import parameters_of
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
+from doublefeature.model.parameters import parameters_of
 from doublefeature.posterior import convergence
 from doublefeature.posterior.convergence import (
     draw_probes,

@@ -11,14 +11,8 @@ import numpy as np
 from doublefeature.config import Moves, Priors
 from doublefeature.kernels.scene import Scene
 from doublefeature.model.choices import traits_of
-from doublefeature.model.generative import (
-    Parameters,
-    base_of,
-    draw_levels,
-    draw_parameters,
-    log_joint,
-    log_prior,
-)
+from doublefeature.model.generative import base_of, draw_levels, draw_parameters, log_joint, log_prior
+from doublefeature.model.parameters import Parameters
 from doublefeature.model.state import Traits
 from tests.correctness.tiny import ratings_of, scene_of
 

@@ -10,15 +10,16 @@ import numpy as np
 
 from doublefeature._jit import kernel
 from doublefeature.config import Moves
-from doublefeature.kernels.features import Candidate, weigh
+from doublefeature.kernels.candidates import Candidate, weigh
 from doublefeature.kernels.graded_launch import GradedLaunch, graded_launch
 from doublefeature.kernels.grades import grade_conditional
 from doublefeature.kernels.logistic import prior_of_items, prior_of_users, weights_log_target
 from doublefeature.kernels.private import private_log_weight
 from doublefeature.kernels.scales import scale_log_weights, spread_log_target
 from doublefeature.kernels.scene import Scene
-from doublefeature.model.generative import Parameters, buffet_columns_log_probability, log_prior
+from doublefeature.model.generative import buffet_columns_log_probability, log_prior
 from doublefeature.model.generative import scale_log_weights as reference_weights
+from doublefeature.model.parameters import Parameters
 from doublefeature.model.state import SCALES
 from tests.correctness.cases import DIRECT, Case, log_beta_density, log_odds, log_sigmoid
 from tests.correctness.ratios import Pairs, new_candidate, proposed_logit

@@ -13,8 +13,9 @@ from doublefeature.kernels.gaussian import update_effects_and_offsets
 from doublefeature.kernels.latent import update_latent
 from doublefeature.kernels.scene import Scene, with_state
 from doublefeature.kernels.sweep import Plan, build_plan, build_scene, prepare
-from doublefeature.model.generative import Parameters, draw_parameters, state_of
+from doublefeature.model.generative import draw_parameters
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
+from doublefeature.model.parameters import Parameters, state_of
 from doublefeature.model.state import MASS, NOISE, USER_SD
 from doublefeature.ratings import RatingArrays
 from tests.correctness.geweke import at_sweep, compiled_sweep

@@ -15,8 +15,8 @@ from math import lgamma, log
 import numpy as np
 
 from doublefeature._jit import kernel
+from doublefeature.kernels.candidates import Candidate, weigh
 from doublefeature.kernels.exchanges import complement, item_complement_log_ratio, user_complement_log_ratio
-from doublefeature.kernels.features import Candidate, weigh
 from doublefeature.kernels.launch import launch
 from doublefeature.kernels.memberships import flip_log_odds, load_row, mark_touched, new_row
 from doublefeature.kernels.scene import Scene, longest_row
@@ -29,8 +29,9 @@ from doublefeature.kernels.singletons import (
 )
 from doublefeature.kernels.streams import FEATURE_MOVES, new_stream, seek, tick
 from doublefeature.kernels.variates import beta_logit
-from doublefeature.model.generative import Parameters, base_of, parameters_of
+from doublefeature.model.generative import base_of
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
+from doublefeature.model.parameters import Parameters, parameters_of
 from doublefeature.model.state import copy_state
 from tests.correctness.cases import (
     DIRECT,

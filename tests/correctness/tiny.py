@@ -8,7 +8,8 @@ from doublefeature.config import Moves, Priors
 from doublefeature.kernels.scene import Scene
 from doublefeature.kernels.sweep import build_scene
 from doublefeature.model.choices import traits_of
-from doublefeature.model.generative import Parameters, base_of, draw_levels, draw_parameters, state_of
+from doublefeature.model.generative import base_of, draw_levels, draw_parameters
+from doublefeature.model.parameters import Parameters, state_of
 from doublefeature.ratings import Ratings
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from doublefeature._jit import kernel
 from doublefeature.kernels.bits import active_slots, close_slot, count_members, has_bit
-from doublefeature.kernels.memberships import Scan, flip_side, no_traits, scan_order, update_items, update_users_serial
+from doublefeature.kernels.memberships import Scan, flip_side, no_tilt, update_items, update_users_serial
+from doublefeature.kernels.orders import scan_order
 from doublefeature.kernels.scene import Scene, with_state
 from doublefeature.kernels.scores import rebuild_scores
 from doublefeature.kernels.singletons import (
@@ -55,7 +56,7 @@ def _literal_users(scene: Scene) -> None:
         for slot in order:
             alone = counts[slot] - np.int64(has_bit(words, user, slot)) == 0
             first[slot] = np.uint64(1) if alone else np.uint64(0)
-        scan = Scan(order, odds, *no_traits(USERS), keys, first, scene.key, tick(scene.sweep, USER_FLIPS, user))
+        scan = Scan(order, odds, *no_tilt(USERS), keys, first, scene.key, tick(scene.sweep, USER_FLIPS, user))
         flip_side(scene.users, scene.state, scene.like, scene.scores, scan, 1)
         counts = count_members(words)
 
@@ -72,7 +73,7 @@ def _all_users_free(scene: Scene) -> None:
         odds[slot] = beta_logit(stream, float(counts[slot]), float(USERS - counts[slot] + 1))
     first = np.zeros(counts.size, np.uint64)
     scan = Scan(
-        order, odds, *no_traits(USERS), np.ones(USERS, np.uint64), first, scene.key, tick(scene.sweep, USER_FLIPS, 0)
+        order, odds, *no_tilt(USERS), np.ones(USERS, np.uint64), first, scene.key, tick(scene.sweep, USER_FLIPS, 0)
     )
     flip_side(scene.users, scene.state, scene.like, scene.scores, scan, 1)
     counts = count_members(scene.state.user_words)
@@ -117,7 +118,7 @@ def _aged_scan(scene: Scene, age: np.ndarray, users: bool) -> None:
     if not users:
         odds[:] = math.log(scene.state.hyper[RATE]) - math.log1p(-scene.state.hyper[RATE])
         keys = np.ones(n_rows, np.uint64)
-        scan = Scan(order, odds, *no_traits(n_rows), keys, first, scene.key, tick(scene.sweep, ITEM_FLIPS, 0))
+        scan = Scan(order, odds, *no_tilt(n_rows), keys, first, scene.key, tick(scene.sweep, ITEM_FLIPS, 0))
         flip_side(scene.items, scene.state, scene.like, scene.scores, scan, 1)
         return
     for user in range(USERS):
@@ -127,7 +128,7 @@ def _aged_scan(scene: Scene, age: np.ndarray, users: bool) -> None:
             others = counts[slot] - np.int64(has_bit(scene.state.user_words, user, slot))
             first[slot] = np.uint64(1) if others == 0 else np.uint64(0)
             odds[slot] = 0.0 if others == 0 else math.log(others) - math.log(USERS - others)
-        scan = Scan(order, odds, *no_traits(USERS), keys, first, scene.key, tick(scene.sweep, USER_FLIPS, user))
+        scan = Scan(order, odds, *no_tilt(USERS), keys, first, scene.key, tick(scene.sweep, USER_FLIPS, user))
         flip_side(scene.users, scene.state, scene.like, scene.scores, scan, 1)
         counts = count_members(scene.state.user_words)
 

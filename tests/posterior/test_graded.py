@@ -25,16 +25,20 @@ PAIRS = np.array(list(product(range(9), range(7)))).T
 VALUES = np.arange(1.0, 6.0)
 
 
-def effects_by_hand(draw):
-    """Read w off the packed array, one membership after the other: a dictionary of (item, feature)."""
+def unpacked(words, packed, n_features):
+    """Read numbers off a packed array, one membership after the other: a dictionary of (row, feature)."""
     found, place = {}, 0
-    for item in range(draw.item_offset.size):
-        for feature in range(draw.n_features):
-            if int(draw.item_words[item, feature // 64]) >> feature % 64 & 1:
-                found[item, feature] = float(draw.item_effect[place])
+    for row in range(words.shape[0]):
+        for feature in range(n_features):
+            if int(words[row, feature // 64]) >> feature % 64 & 1:
+                found[row, feature] = float(packed[place])
                 place += 1
-    assert place == draw.item_effect.size
+    assert place == packed.size
     return found
+
+
+def effects_by_hand(draw):
+    return unpacked(draw.item_words, draw.item_effect, draw.n_features)
 
 
 def score_by_hand(draw, base, user, item, *, effect=None):

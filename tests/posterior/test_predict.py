@@ -6,8 +6,8 @@ import pytest
 import doublefeature as df
 from doublefeature.errors import NotFittedError, SettingsError
 from doublefeature.inference.chain import sample
-from doublefeature.model.generative import parameters_of
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
+from doublefeature.model.parameters import parameters_of
 from doublefeature.model.state import ITEM_SD, NOISE, USER_SD, members
 from doublefeature.posterior.draws import Posterior
 from doublefeature.posterior.predict import (

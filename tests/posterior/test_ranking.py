@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from doublefeature.errors import NotFittedError, SettingsError
-from doublefeature.model.generative import parameters_of
 from doublefeature.model.ordinal import level_probabilities
+from doublefeature.model.parameters import parameters_of
 from doublefeature.model.state import NOISE, members
 from doublefeature.posterior.draws import Posterior
 from doublefeature.posterior.predict import STRANGERS, levels_in_draw, predict_levels, spread

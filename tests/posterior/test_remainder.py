@@ -6,7 +6,7 @@ import pytest
 import doublefeature as df
 from doublefeature.config import Priors, Schedule
 from doublefeature.errors import SettingsError
-from doublefeature.model.generative import parameters_of
+from doublefeature.model.parameters import parameters_of
 from doublefeature.posterior.draws import Posterior
 from doublefeature.posterior.explain import explain
 from doublefeature.posterior.predict import draw_scores, predict_levels, score_table

@@ -15,7 +15,7 @@ from doublefeature.posterior.similar import similar_items, similar_users
 from doublefeature.posterior.strangers import STRANGERS, spread, user_rows
 from tests.posterior import SCALES, make_graded, repeat_draw
 from tests.posterior.test_explain import ITEM, USER, crosswise, estimate, straight, total  # noqa: F401
-from tests.posterior.test_graded import PAIRS, VALUES, effects_by_hand
+from tests.posterior.test_graded import PAIRS, VALUES, effects_by_hand, unpacked
 from tests.posterior.test_similar import relations
 
 
@@ -33,15 +33,7 @@ def with_grades(posterior, seed=9):
 
 
 def grades_by_hand(draw):
-    """Read s off the packed array, one membership after the other: a dictionary of (user, feature)."""
-    found, place = {}, 0
-    for user in range(draw.user_offset.size):
-        for feature in range(draw.n_features):
-            if int(draw.user_words[user, feature // 64]) >> feature % 64 & 1:
-                found[user, feature] = float(draw.user_grade[place])
-                place += 1
-    assert place == draw.user_grade.size
-    return found
+    return unpacked(draw.user_words, draw.user_grade, draw.n_features)
 
 
 def dense(draw):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Seed, UserColumn
 from doublefeature.cli.output import print_json, say
-from doublefeature.item_table import ItemTable
 from doublefeature.ratings import Ratings
+
+if TYPE_CHECKING:
+    from doublefeature.item_table import ItemTable
 
 app = typer.Typer(no_args_is_help=True, help="Look at ratings before fitting them.")
 

@@ -19,7 +19,8 @@ from doublefeature.errors import SettingsError
 from doublefeature.inference.progress import Progress, ProgressCallback
 from doublefeature.kernels.scene import MOVE_NAMES, Scene
 from doublefeature.kernels.sweep import build_plan, build_scene, prepare, sweep_once
-from doublefeature.model.state import NOISE, State, build_model, check_state, empty_state
+from doublefeature.model.choices import traits_of
+from doublefeature.model.state import NOISE, State, Traits, build_model, check_state, empty_state
 from doublefeature.posterior.draws import Draw, Posterior, Trace, draw_of, gather
 from doublefeature.ratings import Ratings
 
@@ -53,6 +54,7 @@ def run_sweeps(
     stream: tuple[int, int] = (0, 0),
     start: Start | None = None,
     progress: ProgressCallback | None = None,
+    traits: Traits | None = None,
 ) -> Iterator[Sweep]:
     """Run one chain and yield after every sweep. The caller may stop at any time.
 
@@ -65,13 +67,16 @@ def run_sweeps(
         had then, the draws are those the chain would have made without the break.
     progress
         Called after every sweep.
+    traits
+        What is known of users and items besides the ratings; None finds it out (see `traits_of`).
     """
     moves = moves or Moves()
     seed, chain = check_seed(stream[0]), check_seed(stream[1])
     empty = empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels)
     begin = start or Start(empty)
     _check_start(begin, ratings)
-    scene = build_scene(ratings.arrays, priors, moves, begin.state, (seed, chain), ratings.covariates)
+    traits = traits or traits_of(ratings.arrays, priors, ratings.covariates)
+    scene = build_scene(ratings.arrays, priors, moves, begin.state, (seed, chain), traits)
     plan = build_plan(moves, ratings.n_users, warmup=schedule.warmup, graded=priors.graded)
     threads = _usable_threads(schedule.threads)
     numba.set_num_threads(threads)
@@ -188,13 +193,22 @@ def run_chains(
     side_by_side = min(threads, len(lanes))
     each = threads // side_by_side if threads_may_nest() or side_by_side == 1 else 1
     schedule = replace(job.schedule, threads=each)
+    traits = traits_of(job.ratings.arrays, job.priors, job.ratings.covariates)
     halts = [threading.Event()] + ([] if stop is None else [stop])
 
     def run(lane: Lane) -> None:
         if any(halt.is_set() for halt in halts):
             return
-        stream, start = (job.seed, lane.chain), lane.start
-        sweeps = run_sweeps(job.ratings, job.priors, schedule, job.moves, stream=stream, start=start, progress=progress)
+        sweeps = run_sweeps(
+            job.ratings,
+            job.priors,
+            schedule,
+            job.moves,
+            stream=(job.seed, lane.chain),
+            start=lane.start,
+            progress=progress,
+            traits=traits,
+        )
         for sweep in sweeps:
             lane.sink.add(sweep)
             if any(halt.is_set() for halt in halts):

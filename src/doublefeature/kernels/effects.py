@@ -17,7 +17,7 @@ from doublefeature._jit import kernel, leaf
 from doublefeature.kernels.bits import ONE, has_bit
 from doublefeature.kernels.launch import newton_step
 from doublefeature.kernels.likelihood import curve_of, log_at, slopes_at
-from doublefeature.kernels.memberships import scan_order
+from doublefeature.kernels.orders import scan_order
 from doublefeature.kernels.priors import effect_log_prior, normal_log_density
 from doublefeature.kernels.scene import EFFECT, Scene, note
 from doublefeature.kernels.streams import EFFECTS, ORDER, Stream, new_stream, seek, tick, uniform

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, count_members, effect_on, has_bit
 from doublefeature.kernels.likelihood import Likelihood, log_at
-from doublefeature.kernels.memberships import Row, load_row, new_row, scan_order
+from doublefeature.kernels.memberships import Row, load_row, new_row
+from doublefeature.kernels.orders import scan_order
 from doublefeature.kernels.priors import effect_log_prior
 from doublefeature.kernels.scene import (
     ITEM_COMPLEMENT,

@@ -23,8 +23,9 @@ from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, ZERO, active_slots, has_bit, lowest_bit
 from doublefeature.kernels.gaussian import Work, draw_normal, factorise, new_work, shared_pull, shared_weight
 from doublefeature.kernels.logistic import row_logit
-from doublefeature.kernels.memberships import item_prior, mark_touched, scan_order
+from doublefeature.kernels.memberships import mark_touched
 from doublefeature.kernels.offsets import update_user_offsets
+from doublefeature.kernels.orders import item_prior, scan_order
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
 from doublefeature.kernels.scores import add_offsets, rebuild_but_remainder, rebuild_effects
 from doublefeature.kernels.streams import GRADES, ORDER, Stream, new_stream, seek, tick

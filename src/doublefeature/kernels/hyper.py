@@ -26,6 +26,8 @@ from doublefeature.model.state import (
 )
 
 FloatArray = NDArray[np.float64]
+WordArray = NDArray[np.uint64]
+SlotArray = NDArray[np.int64]
 
 
 @leaf
@@ -44,27 +46,14 @@ def _squares(values: FloatArray, mean: FloatArray) -> tuple[float, int]:
 
 
 @leaf
-def _grade_squares(state: State, slots: NDArray[np.int64]) -> tuple[float, int]:
-    """Return the sum of squared distances of items' effects from their features', and how many they are."""
+def _squares_inside(words: WordArray, values: FloatArray, centre: FloatArray, slots: SlotArray) -> tuple[float, int]:
+    """Return the sum of squared distances of memberships' values from their features' centres, and how many."""
     total = 0.0
     count = 0
-    for item in range(state.item_effect.shape[0]):
+    for row in range(values.shape[0]):
         for slot in slots:
-            if has_bit(state.item_words, item, slot):
-                total += (state.item_effect[item, slot] - state.effect[slot]) ** 2
-                count += 1
-    return total, count
-
-
-@leaf
-def _user_grade_squares(state: State, slots: NDArray[np.int64]) -> tuple[float, int]:
-    """Return the sum of squared differences of users' grades from 1, and how many they are."""
-    total = 0.0
-    count = 0
-    for user in range(state.user_grade.shape[0]):
-        for slot in slots:
-            if has_bit(state.user_words, user, slot):
-                total += (state.user_grade[user, slot] - 1.0) ** 2
+            if has_bit(words, row, slot):
+                total += (values[row, slot] - centre[slot]) ** 2
                 count += 1
     return total, count
 
@@ -86,7 +75,7 @@ def _draw_rate(stream: Stream, inside: float, outside: float) -> float:
 
 
 @kernel
-def _update_rates(scene: Scene, slots: NDArray[np.int64], stream: Stream) -> None:
+def _update_rates(scene: Scene, slots: SlotArray, stream: Stream) -> None:
     """Draw the common item rate, or every feature's own."""
     state = scene.state
     model = scene.model
@@ -132,11 +121,11 @@ def update_hyper(scene: Scene) -> None:
         squares = _squares(state.user_offset, model.user_offset_mean)
         state.hyper[USER_SD] = _draw_sd(stream, model.sd_shape, model.user_sd_rate, squares)
     if model.learn_user_grade_sd:
-        squares = _user_grade_squares(state, slots)
+        squares = _squares_inside(state.user_words, state.user_grade, np.ones(state.active.size), slots)
         state.hyper[USER_GRADE_SD] = _draw_sd(stream, model.sd_shape, model.user_grade_sd_rate, squares)
     if model.learn_remainder_sd:
         squares = _factor_squares(state)
         state.hyper[REMAINDER_SD] = _draw_sd(stream, model.sd_shape, model.remainder_sd_rate, squares)
     if model.learn_grade_sd:
-        squares = _grade_squares(state, slots)
+        squares = _squares_inside(state.item_words, state.item_effect, state.effect, slots)
         state.hyper[GRADE_SD] = _draw_sd(stream, model.sd_shape, model.grade_sd_rate, squares)

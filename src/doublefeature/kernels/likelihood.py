@@ -49,18 +49,6 @@ def new_likelihood(n_levels: int, n_scales: int, with_table: bool) -> Likelihood
 
 
 @leaf
-def refresh(like: Likelihood, state: State, model: Model) -> None:
-    """Bring the likelihood up to the state's noise scale and cutpoints."""
-    for c in range(like.cutpoints.size):
-        like.cutpoints[c] = state.cutpoints[c]
-    for scale in range(model.scales.size):
-        like.noise[scale] = state.hyper[NOISE] * model.scales[scale]
-        like.precision[scale] = 1.0 / like.noise[scale] ** 2
-        for level in range(like.cutpoints.size - 1):
-            _fill(like, scale, level)
-
-
-@leaf
 def refresh_direct(like: Likelihood, state: State, model: Model) -> None:
     """Bring the likelihood up to the state without its table: for values that are tried once, on small data."""
     for c in range(like.cutpoints.size):
@@ -70,6 +58,15 @@ def refresh_direct(like: Likelihood, state: State, model: Model) -> None:
         like.precision[scale] = 1.0 / like.noise[scale] ** 2
     for curve in range(like.grid.shape[0]):
         like.grid[curve, _CELLS] = 0.0
+
+
+@leaf
+def refresh(like: Likelihood, state: State, model: Model) -> None:
+    """Bring the likelihood up to the state's noise scale and cutpoints."""
+    refresh_direct(like, state, model)
+    for scale in range(model.scales.size):
+        for level in range(like.cutpoints.size - 1):
+            _fill(like, scale, level)
 
 
 @inlined

@@ -22,7 +22,6 @@ from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import (
     ONE,
     ZERO,
-    active_slots,
     count_members,
     effect_on,
     grade_on,
@@ -31,7 +30,8 @@ from doublefeature.kernels.bits import (
     transpose_block,
 )
 from doublefeature.kernels.likelihood import Likelihood, curve_of, log_and_slope_at, log_at
-from doublefeature.kernels.priors import clip_rate, draw_grade
+from doublefeature.kernels.orders import first_keys, item_prior, random_keys, scan_order
+from doublefeature.kernels.priors import draw_grade
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
 from doublefeature.kernels.streams import (
     ITEM_FLIPS,
@@ -40,9 +40,7 @@ from doublefeature.kernels.streams import (
     USER_RATES,
     Stream,
     new_stream,
-    random_bits,
     seek,
-    shuffle,
     tick,
     uniform,
 )
@@ -83,16 +81,6 @@ class Row(NamedTuple):
     touched: WordArray  # (slots, blocks) a bit per rating whose other end belongs to the feature
     scratch: WordArray  # (64,)
     stream: Stream
-
-
-@kernel
-def scan_order(active: NDArray[np.uint8], key: np.uint64, place: np.uint64) -> SlotArray:
-    """Return the features in a fresh, uniformly random order."""
-    order = active_slots(active)
-    stream = new_stream()
-    seek(stream, key, place, 0)
-    shuffle(stream, order)
-    return order
 
 
 @kernel
@@ -286,33 +274,7 @@ def flip_side(side: Side, state: State, like: Likelihood, scores: FloatArray, sc
 
 
 @kernel
-def random_keys(n_rows: int, key: np.uint64, place: np.uint64) -> WordArray:
-    """Return a random key per row: their order is a uniformly random order of the rows."""
-    keys = np.empty(n_rows, np.uint64)
-    stream = new_stream()
-    for row in range(n_rows):
-        seek(stream, key, place, row)
-        keys[row] = random_bits(stream)
-    return keys
-
-
-@kernel
-def first_keys(words: WordArray, keys: WordArray) -> WordArray:
-    """Return the smallest key among the members of every feature."""
-    first = np.empty(64 * words.shape[1], np.uint64)
-    first[:] = ~ZERO
-    for row in range(words.shape[0]):
-        for w in range(words.shape[1]):
-            word = words[row, w]
-            while word != ZERO:
-                slot = 64 * w + np.int64(lowest_bit(word))
-                first[slot] = min(first[slot], keys[row])
-                word &= word - ONE
-    return first
-
-
-@kernel
-def no_traits(n_rows: int) -> tuple[FloatArray, FloatArray]:
+def no_tilt(n_rows: int) -> tuple[FloatArray, FloatArray]:
     """Return what a scan is told when rows have no traits."""
     return np.zeros((0, 0)), np.zeros((n_rows, 0))
 
@@ -360,7 +322,7 @@ def update_users_serial(scene: Scene) -> None:
     log_odds = np.zeros(counts.size)
     first = np.zeros(counts.size, np.uint64)
     keys = np.ones(n_users, np.uint64)
-    scan = Scan(order, log_odds, *no_traits(n_users), keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
+    scan = Scan(order, log_odds, *no_tilt(n_users), keys, first, scene.key, tick(scene.sweep, USER_FLIPS, 0))
     for user in range(n_users):
         for slot in order:
             counts[slot] -= np.int64(has_bit(words, user, slot))
@@ -372,42 +334,12 @@ def update_users_serial(scene: Scene) -> None:
             counts[slot] += np.int64(has_bit(words, user, slot))
 
 
-class ItemPrior(NamedTuple):
-    """What a scan over items is told of their prior."""
-
-    log_odds: FloatArray  # (slots,)
-    keys: WordArray  # (items,) an item may change feature k only if its key
-    first: WordArray  # (slots,) is above this
-
-
-@kernel
-def item_prior(scene: Scene) -> ItemPrior:
-    """Return items' prior log odds. Of the buffet process: given rates drawn now, as for users, and a random order."""
-    state = scene.state
-    n_items = state.item_words.shape[0]
-    if scene.model.item_buffet:
-        counts = count_members(state.item_words)
-        stream = new_stream()
-        seek(stream, scene.key, tick(scene.sweep, USER_RATES, 2), 0)
-        for slot in active_slots(state.active):
-            logit = beta_logit(stream, float(counts[slot]), float(n_items - counts[slot] + 1))
-            state.item_rate[slot] = clip_rate(1.0 / (1.0 + math.exp(-logit)))
-    log_odds = np.zeros(state.active.size)
-    for slot in active_slots(state.active):
-        log_odds[slot] = math.log(state.item_rate[slot]) - math.log1p(-state.item_rate[slot])
-    if scene.model.item_buffet:
-        keys = random_keys(n_items, scene.key, tick(scene.sweep, USER_RATES, 3))
-        return ItemPrior(log_odds, keys, first_keys(state.item_words, keys))
-    return ItemPrior(log_odds, np.ones(n_items, np.uint64), np.zeros(state.active.size, np.uint64))
-
-
 @kernel
 def update_items(scene: Scene) -> None:
     """Flip items' memberships, all items at once: given the users, items are independent."""
     state = scene.state
     order = scan_order(scene.state.active, scene.key, tick(scene.sweep, ORDER, 1))
     prior = item_prior(scene)
-    no_tilt = no_traits(state.item_words.shape[0])
     place = tick(scene.sweep, ITEM_FLIPS, 0)
-    scan = Scan(order, prior.log_odds, *no_tilt, prior.keys, prior.first, scene.key, place)
+    scan = Scan(order, prior.log_odds, *no_tilt(state.item_words.shape[0]), prior.keys, prior.first, scene.key, place)
     flip_side(scene.items, state, scene.like, scene.scores, scan, scene.threads)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from doublefeature._jit import leaf
-from doublefeature.kernels.bits import set_bit
+from doublefeature.kernels.bits import has_bit, set_bit
 from doublefeature.kernels.streams import Stream, below, uniform
 from doublefeature.kernels.variates import beta_logit, normal
-from doublefeature.model.state import EFFECT_SD, RATE, USER_GRADE_SD, Model, State
+from doublefeature.model.state import EFFECT_SD, GRADE_SD, RATE, USER_GRADE_SD, Model, State
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -75,6 +75,14 @@ def draw_items(stream: Stream, state: State, model: Model, rate: float, slot: in
         if uniform(stream) < chance:
             set_bit(state.item_words, item, slot)
             left -= 1
+
+
+@leaf
+def draw_item_effects(stream: Stream, state: State, slot: int) -> None:
+    """Fill the effects of a new graded feature's items from their prior."""
+    for item in range(state.item_effect.shape[0]):
+        if has_bit(state.item_words, item, slot):
+            state.item_effect[item, slot] = state.effect[slot] + state.hyper[GRADE_SD] * normal(stream)
 
 
 @leaf

@@ -17,13 +17,13 @@ from doublefeature.kernels.bits import (
     with_free_slot,
 )
 from doublefeature.kernels.logistic import draw_prior_weights, prior_of_items, row_logit, soft_plus
-from doublefeature.kernels.priors import draw_effect, draw_grade, draw_items, draw_rate
+from doublefeature.kernels.priors import draw_effect, draw_grade, draw_item_effects, draw_items, draw_rate
 from doublefeature.kernels.scene import PRIOR_SINGLETON, Scene, note, with_state
 from doublefeature.kernels.scores import add_to_row
 from doublefeature.kernels.singletons import row_log_likelihood
 from doublefeature.kernels.streams import TRAITS, Stream, below, new_stream, seek, tick, uniform
 from doublefeature.kernels.variates import beta_logit, normal
-from doublefeature.model.state import GRADE_SD, MASS, State
+from doublefeature.model.state import MASS, State
 
 
 @kernel
@@ -46,9 +46,7 @@ def _draw_private(scene: Scene, user: int, stream: Stream) -> int:
                 set_bit(state.item_words, item, slot)
     else:
         draw_items(stream, state, model, rate, slot)
-    for item in range(state.item_words.shape[0]):
-        if has_bit(state.item_words, item, slot):
-            state.item_effect[item, slot] = state.effect[slot] + state.hyper[GRADE_SD] * normal(stream)
+    draw_item_effects(stream, state, slot)
     return slot
 
 

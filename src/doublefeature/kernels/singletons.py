@@ -18,14 +18,20 @@ from doublefeature.kernels.bits import (
     ZERO,
     close_slot,
     count_members,
-    has_bit,
     lowest_bit,
     open_slot,
     set_bit,
     with_free_slot,
 )
 from doublefeature.kernels.likelihood import Likelihood, log_probability
-from doublefeature.kernels.priors import draw_effect, draw_grade, draw_items, draw_rate, effect_log_prior
+from doublefeature.kernels.priors import (
+    draw_effect,
+    draw_grade,
+    draw_item_effects,
+    draw_items,
+    draw_rate,
+    effect_log_prior,
+)
 from doublefeature.kernels.scene import (
     COLLAPSED_BIRTH,
     COLLAPSED_DEATH,
@@ -49,8 +55,8 @@ from doublefeature.kernels.streams import (
     tick,
     uniform,
 )
-from doublefeature.kernels.variates import bernoulli_logit, normal, normalise_logs, pick_by_logs, poisson
-from doublefeature.model.state import EFFECT_SD, GRADE_SD, MASS, Model, State
+from doublefeature.kernels.variates import bernoulli_logit, normalise_logs, pick_by_logs, poisson
+from doublefeature.model.state import EFFECT_SD, MASS, Model, State
 
 FloatArray = NDArray[np.float64]
 SlotArray = NDArray[np.int64]
@@ -166,9 +172,7 @@ def _open_from_prior(scene: Scene, user: int, stream: Stream) -> int:
     if state.user_grade.shape[0] > 0:
         state.user_grade[user, slot] = draw_grade(state, stream)
     draw_items(stream, state, scene.model, rate, slot)
-    for item in range(state.item_effect.shape[0]):
-        if has_bit(state.item_words, item, slot):
-            state.item_effect[item, slot] = state.effect[slot] + state.hyper[GRADE_SD] * normal(stream)
+    draw_item_effects(stream, state, slot)
     return slot
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from doublefeature._jit import kernel, leaf
 from doublefeature.config import Moves, Priors
 from doublefeature.errors import SettingsError
-from doublefeature.kernels.bits import count_members, pack_slots
+from doublefeature.kernels.bits import pack_slots
 from doublefeature.kernels.cutpoints import update_cutpoints
 from doublefeature.kernels.effects import update_effects
 from doublefeature.kernels.exchanges import update_complements, update_offset_flips
@@ -33,17 +33,15 @@ from doublefeature.kernels.scene import MOVE_NAMES, Scene, item_side, user_side,
 from doublefeature.kernels.scores import log_likelihood, rebuild_scores
 from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
 from doublefeature.kernels.streams import stream_key
-from doublefeature.kernels.traits import set_offset_means, update_traits
+from doublefeature.kernels.traits import set_offset_means, update_traits, with_weights
 from doublefeature.model.choices import traits_of
-from doublefeature.model.state import ByteArray, FloatArray, Model, State, WordArray, build_model, copy_state
-from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays
+from doublefeature.model.state import State, Traits, build_model, copy_state
+from doublefeature.ratings import RatingArrays
 
-FEW_USERS = 1_000
+_FEW_USERS = 1_000
 _SETTLING, _LONG_SETTLING = 10, 200
 PRIVATE_TRIES = 4
 """Births and deaths of private features tried in a sweep where traits shift memberships."""
-
-
 OPENING_BIRTHS = 4
 """Births of graded features tried in a sweep while a chain settles, and no other move of whole features."""
 
@@ -68,7 +66,7 @@ def build_plan(moves: Moves, n_users: int, *, warmup: int = 0, graded: bool = Fa
 
     How long a chain settles may be left open: never longer than half of its warm-up.
     """
-    few = n_users < FEW_USERS
+    few = n_users < _FEW_USERS
     settle = moves.settle
     if settle is None:
         settle = min(_LONG_SETTLING if few and not graded else _SETTLING, warmup // 2)
@@ -96,19 +94,22 @@ def build_scene(
     moves: Moves,
     start: State,
     stream: tuple[int, int],
-    covariates: Covariates = NO_COVARIATES,
+    traits: Traits | None = None,
 ) -> Scene:
-    """Return a scene ready for its first sweep. `stream` is (seed, chain); the start is copied."""
+    """Return a scene ready for its first sweep. `stream` is (seed, chain); the start is copied.
+
+    Traits that are not given are those of users' and items' choices.
+    """
     n_ratings = data.levels.size
     n_levels = start.cutpoints.size - 1
-    traits = traits_of(data, priors, covariates)
+    traits = traits or traits_of(data, priors)
     if moves.user_scan == "serial" and traits.users.shape[1] + traits.items.shape[1] > 0:
         raise SettingsError("where traits shift memberships users are scanned at once: user_scan must be 'parallel'.")
     model = build_model(priors, start.user_offset.size, start.item_offset.size, n_levels, traits)
     scene = Scene(
         users=user_side(data),
         items=item_side(data),
-        state=_with_weights(copy_state(start), model),
+        state=with_weights(copy_state(start), model),
         model=model,
         like=new_likelihood(n_levels, model.scales.size, n_ratings >= moves.table_from),
         scores=np.zeros(n_ratings),
@@ -120,39 +121,6 @@ def build_scene(
     )
     prepare(scene)
     return scene
-
-
-def _with_weights(state: State, model: Model) -> State:
-    """Return the state with weights for traits, neutral ones if it has none yet."""
-    n_user, n_item, n_offset = (
-        traits.shape[1] for traits in (model.user_traits, model.item_traits, model.user_offset_traits)
-    )
-    if n_user == n_item == 0:
-        user_weights, item_weights = np.zeros((state.active.size, 0)), np.zeros((state.active.size, 0))
-    elif state.user_weights.shape[1] == n_user + 1:
-        user_weights, item_weights = state.user_weights, state.item_weights
-    else:
-        user_weights = _neutral(state.user_words, state.active, n_user + 1)
-        item_weights = _neutral(state.item_words, state.active, n_item + 1 if n_item else 0)
-    return state._replace(
-        user_weights=user_weights,
-        item_weights=item_weights,
-        user_offset_weights=_sized(state.user_offset_weights, n_offset),
-        item_offset_weights=_sized(state.item_offset_weights, n_item),
-    )
-
-
-def _sized(weights: FloatArray, size: int) -> FloatArray:
-    return weights if weights.size == size else np.zeros(size)
-
-
-def _neutral(words: WordArray, active: ByteArray, size: int) -> FloatArray:
-    """Return weights of features whose log odds are as their size says, and which no trait shifts."""
-    weights = np.zeros((active.size, size))
-    if size:
-        counts = count_members(words)
-        weights[:, 0] = np.where(active > 0, np.log((counts + 0.5) / (words.shape[0] - counts + 1.0)), 0.0)
-    return weights
 
 
 @kernel

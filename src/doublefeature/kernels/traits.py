@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel
-from doublefeature.kernels.bits import active_slots, members_of
+from doublefeature.kernels.bits import active_slots, count_members, members_of
 from doublefeature.kernels.gaussian import draw_normal, factorise
 from doublefeature.kernels.launch import count_marked
 from doublefeature.kernels.logistic import (
@@ -29,7 +29,7 @@ from doublefeature.kernels.logistic import (
 )
 from doublefeature.kernels.scene import Scene
 from doublefeature.kernels.streams import TRAITS, Stream, new_stream, seek, tick, uniform
-from doublefeature.model.state import ITEM_SD, USER_SD
+from doublefeature.model.state import ITEM_SD, USER_SD, ByteArray, Model, State
 
 FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
@@ -120,3 +120,36 @@ def set_offset_means(scene: Scene) -> None:
     state, model = scene.state, scene.model
     _fill_means(model.user_offset_traits, state.user_offset_weights, model.user_offset_mean)
     _fill_means(model.item_traits, state.item_offset_weights, model.item_offset_mean)
+
+
+def with_weights(state: State, model: Model) -> State:
+    """Return the state with weights for traits, neutral ones if it has none yet."""
+    n_user, n_item, n_offset = (
+        traits.shape[1] for traits in (model.user_traits, model.item_traits, model.user_offset_traits)
+    )
+    if n_user == n_item == 0:
+        user_weights, item_weights = np.zeros((state.active.size, 0)), np.zeros((state.active.size, 0))
+    elif state.user_weights.shape[1] == n_user + 1:
+        user_weights, item_weights = state.user_weights, state.item_weights
+    else:
+        user_weights = _neutral(state.user_words, state.active, n_user + 1)
+        item_weights = _neutral(state.item_words, state.active, n_item + 1 if n_item else 0)
+    return state._replace(
+        user_weights=user_weights,
+        item_weights=item_weights,
+        user_offset_weights=_sized(state.user_offset_weights, n_offset),
+        item_offset_weights=_sized(state.item_offset_weights, n_item),
+    )
+
+
+def _sized(weights: FloatArray, size: int) -> FloatArray:
+    return weights if weights.size == size else np.zeros(size)
+
+
+def _neutral(words: WordArray, active: ByteArray, size: int) -> FloatArray:
+    """Return weights of features whose log odds are as their size says, and which no trait shifts."""
+    weights = np.zeros((active.size, size))
+    if size:
+        counts = count_members(words)
+        weights[:, 0] = np.where(active > 0, np.log((counts + 0.5) / (words.shape[0] - counts + 1.0)), 0.0)
+    return weights

@@ -127,9 +127,7 @@ def remainder(draw: Draw, users: Codes, items: Codes) -> FloatArray:
         return np.zeros(users.size)
     sides = []
     for factor, codes, stream in ((draw.user_factor, users, _USER_FACTORS), (draw.item_factor, items, _ITEM_FACTORS)):
-        rng = np.random.default_rng([_SEED, stream, draw.chain, draw.sweep])
-        half = float(draw.hyper[REMAINDER_SD]) * rng.standard_normal((_GROUPS, STRANGERS // 2, draw.rank))
-        strangers = np.concatenate([half, -half], axis=1).reshape(-1, draw.rank)
+        strangers = float(draw.hyper[REMAINDER_SD]) * _opposite_normals(draw, stream, draw.rank)
         (rows,) = _with_strangers((factor,), codes, (strangers,))
         sides.append(rows)
     products: FloatArray = (sides[0] * sides[1]).sum(axis=1)
@@ -191,11 +189,15 @@ def _around(centre: FloatArray, sd: float, draw: Draw, words: WordArray, stream:
 
     Effects of strange items and grades of strange users.
     """
-    rng = np.random.default_rng([_SEED, stream, draw.chain, draw.sweep])
-    half = rng.standard_normal((_GROUPS, STRANGERS // 2, draw.n_features))
-    noise = np.concatenate([half, -half], axis=1).reshape(_GROUPS * STRANGERS, draw.n_features)
-    values: FloatArray = centre + sd * noise
+    values: FloatArray = centre + sd * _opposite_normals(draw, stream, draw.n_features)
     return values[members(words, np.arange(draw.n_features))]
+
+
+def _opposite_normals(draw: Draw, stream: int, columns: int) -> FloatArray:
+    """Return normals of all strangers, (strangers, columns), half of each group opposite to the others."""
+    rng = np.random.default_rng([_SEED, stream, draw.chain, draw.sweep])
+    half = rng.standard_normal((_GROUPS, STRANGERS // 2, columns))
+    return np.concatenate([half, -half], axis=1).reshape(_GROUPS * STRANGERS, columns)
 
 
 def _with_strangers(

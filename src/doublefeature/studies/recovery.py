@@ -16,16 +16,9 @@ from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.evaluation.scores import set_shares
 from doublefeature.inference.chain import Start, run_chain, sample
 from doublefeature.inference.progress import ProgressCallback
-from doublefeature.model.generative import (
-    Parameters,
-    base_of,
-    draw_levels,
-    draw_parameters,
-    log_prior,
-    parameters_of,
-    state_of,
-)
+from doublefeature.model.generative import base_of, draw_levels, draw_parameters, log_prior
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
+from doublefeature.model.parameters import Parameters, parameters_of, state_of
 from doublefeature.posterior.alignment import Metric, match, pack_members
 from doublefeature.posterior.draws import Draw, Posterior, gather
 from doublefeature.posterior.features import Allocation, estimate
