@@ -169,7 +169,7 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         update_items(scene)
         if plan.offset_flips > 0.0 and scene.model.item_offsets and independent_items:
             update_offset_flips(scene, plan.offset_flips)
-    opening = graded and not settled
+    opening = graded and not settled and plan.feature_moves > 0
     for attempt in range(max(plan.feature_moves, OPENING_BIRTHS) if opening else plan.feature_moves):
         scene = with_state(scene, update_features(scene, attempt, opening))
     if not graded:
