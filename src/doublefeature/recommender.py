@@ -1,4 +1,7 @@
-"""The estimator most people use: fit ratings, then ask in your own ids."""
+"""The estimator most people use: fit ratings, then ask in your own ids.
+
+The sampler is imported where sampling begins: answers do without it and start sooner.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,7 @@ import numpy as np
 
 from doublefeature.config import Moves, Priors, Schedule, check_seed, preset
 from doublefeature.errors import NotFittedError
-from doublefeature.inference.chain import sample
 from doublefeature.inference.diagnostics import Diagnosis, diagnose
-from doublefeature.inference.fit import extend, fit_into
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.item_table import ItemTable
 from doublefeature.levels import Level, level_position
@@ -149,6 +150,8 @@ class DoubleFeature:
         self._folder = None
         self._forget()
         if out is None:
+            from doublefeature.inference.chain import sample
+
             self.posterior_ = sample(
                 self.ratings_, self.priors_, self.schedule_, self.moves_, seed=seed, progress=progress, stop=stop
             )
@@ -193,6 +196,8 @@ class DoubleFeature:
         """
         folder = ModelFolder.open(Path(path))
         if sweeps is not None:
+            from doublefeature.inference.fit import extend
+
             extend(folder, sweeps)
         return cls._of(folder)._run(folder, progress, stop, threads)
 
@@ -377,6 +382,8 @@ class DoubleFeature:
         stop: threading.Event | None,
         threads: int | None = None,
     ) -> Self:
+        from doublefeature.inference.fit import fit_into
+
         self.finished_ = fit_into(folder, progress=progress, stop=stop, threads=threads)
         self.schedule_ = folder.schedule
         self.posterior_ = folder.posterior()
