@@ -224,8 +224,11 @@ class Moves(_Settings):
     from a high value meanwhile; graded features are only born, whether they pay yet or not. None: 10, or 200 below
     1,000 users if not graded, and at most half of the warm-up."""
     feature_moves: int | None = None
-    """Births, deaths, regrowths, splits and merges of whole features per sweep. None: 1, or 4 below
-    1,000 users if not graded."""
+    """Tries of whole features (births, deaths, regrowths, splits and merges) in a sweep that has them. None: 1, or 4
+    below 1,000 users if not graded."""
+    feature_every: int | None = None
+    """Try whole features every so many sweeps once a chain has settled. None: every sweep, or every fourth if graded,
+    where they are costly and hardly ever accepted by then."""
     complements: bool = True
     """Swap members and non-members of a feature when offsets can take up the difference."""
     offset_flips: float = 0.01
@@ -250,9 +253,9 @@ class Moves(_Settings):
                 raise SettingsError(f"{name} is a share between 0 and 1, got {getattr(self, name)!r}.")
         for name in ("effect_every", "noise_slice_every", "cutpoints_every", "table_from"):
             check_count(name, getattr(self, name), least=0)
-        for name in ("settle", "feature_moves"):
+        for name, least in (("settle", 0), ("feature_moves", 0), ("feature_every", 1)):
             if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), least=0)
+                check_count(name, getattr(self, name), least=least)
         if not (self.prior_singletons or self.collapsed_singletons > 0.0 or self.feature_moves != 0):
             raise SettingsError(
                 "no move can create a feature: turn on prior_singletons, collapsed_singletons or feature_moves."
@@ -263,11 +266,11 @@ class Moves(_Settings):
 class Schedule(_Settings):
     """How long a run is and how it is spread over chains and threads."""
 
-    sweeps: int = 240
+    sweeps: int = 320
     """Sweeps per chain, warm-up included."""
-    warmup: int = 80
+    warmup: int = 120
     """Sweeps thrown away at the start of each chain."""
-    thin: int = 4
+    thin: int = 5
     """Keep every so many sweeps after the warm-up."""
     chains: int = 4
     """Independent chains, averaged in every answer."""

@@ -21,6 +21,7 @@ FloatArray = NDArray[np.float64]
 Mask = NDArray[np.uint8]
 
 _LONGEST_STEP = 2.0
+_SHORT_STEP = 0.02
 _LOG_2PI = math.log(2.0 * math.pi)
 
 
@@ -139,7 +140,10 @@ def gather_weights(
 def newton_weights(
     traits: FloatArray, members: FloatArray, weights: FloatArray, prior: WeightPrior, steps: int
 ) -> FloatArray:
-    """Move weights towards the mode in place; return the Cholesky factor of the precision where the last step began."""
+    """Move weights towards the mode in place; return the Cholesky factor of the precision where the last step began.
+
+    A step so short that the next would hardly move anything is the last.
+    """
     size = weights.size
     precision = np.zeros((size, size))
     slope = np.zeros(size)
@@ -160,6 +164,8 @@ def newton_weights(
         scale = min(1.0, _LONGEST_STEP / max(longest, 1e-300))
         for a in range(size):
             weights[a] += scale * slope[a]
+        if longest < _SHORT_STEP:
+            break
     return precision
 
 

@@ -44,6 +44,7 @@ PRIVATE_TRIES = 4
 """Births and deaths of private features tried in a sweep where traits shift memberships."""
 OPENING_BIRTHS = 4
 """Births of graded features tried in a sweep while a chain settles, and no other move of whole features."""
+_GRADED_EVERY = 4
 
 
 class Plan(NamedTuple):
@@ -54,6 +55,7 @@ class Plan(NamedTuple):
     prior_singletons: bool
     collapsed_share: float
     feature_moves: int
+    feature_every: int
     complements: bool
     offset_flips: float
     effect_every: int
@@ -80,6 +82,7 @@ def build_plan(moves: Moves, n_users: int, *, warmup: int = 0, graded: bool = Fa
         prior_singletons=moves.prior_singletons,
         collapsed_share=1.0 if share > 0.0 and few else float(share),
         feature_moves=int(tries),
+        feature_every=int(moves.feature_every or (_GRADED_EVERY if graded else 1)),
         complements=moves.complements,
         offset_flips=float(moves.offset_flips),
         effect_every=int(moves.effect_every),
@@ -170,7 +173,8 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         if plan.offset_flips > 0.0 and scene.model.item_offsets and independent_items:
             update_offset_flips(scene, plan.offset_flips)
     opening = graded and not settled and plan.feature_moves > 0
-    for attempt in range(max(plan.feature_moves, OPENING_BIRTHS) if opening else plan.feature_moves):
+    tries = plan.feature_moves if is_due(scene.sweep, plan.feature_every) else 0
+    for attempt in range(max(plan.feature_moves, OPENING_BIRTHS) if opening else tries):
         scene = with_state(scene, update_features(scene, attempt, opening))
     if not graded:
         if plan.complements:
