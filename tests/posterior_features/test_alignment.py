@@ -183,7 +183,7 @@ def test_tally_is_the_dense_sum(rng):
         draw = disturb(truth, rng, noise=0.1)
         matching = match(packed(draw), estimate)
         tally.add(packed(draw), matching)
-        near.add(packed(draw), matching, 0.3)
+        near.add(packed(draw), matching, matching.relative < 0.3)
         for k, to in enumerate(matching.partner.tolist()):
             if to >= 0:
                 members = draw.users[:, k] ^ matching.swapped[k]

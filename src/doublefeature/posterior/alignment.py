@@ -278,9 +278,9 @@ class Tally:
         self.negative = np.zeros(n_features, np.int64)
         self.matched = np.zeros(n_features, np.int64)
 
-    def add(self, features: Features, matching: Matching, within: float = np.inf) -> None:
-        """Count the matched features of one draw, those with a relative distance of at least `within` left out."""
-        partner = np.where(matching.relative < within, matching.partner, -1)
+    def add(self, features: Features, matching: Matching, which: BoolArray | None = None) -> None:
+        """Count the matched features of one draw, or some of them."""
+        partner = matching.partner if which is None else np.where(which, matching.partner, -1)
         add_bits(self._user_counts, features.user_bits, partner, matching.swapped)
         add_bits(self._item_counts, features.item_bits, partner, np.zeros(partner.size, bool))
         found = partner >= 0

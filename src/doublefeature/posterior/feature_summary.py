@@ -24,7 +24,9 @@ class FeatureSummary:
 
     A draw's *partner* of the feature is the draw's feature matched with it. The feature *recurs* in a draw when the
     partner S', T' has an effect of the same sign and w |S xor S'| / (|S| + |S'|) + (1 − w) |T xor T'| / (|T| + |T'|)
-    below `CLOSE`: users and items count alike (w = ½) whatever their numbers.
+    below `CLOSE`: users and items count alike (w = ½) whatever their numbers. Graded, members differ in how much they
+    count, and the feature recurs where what the partner adds is like what it adds on average
+    (`doublefeature.posterior.likeness`).
     """
 
     users: IntArray

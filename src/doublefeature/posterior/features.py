@@ -18,6 +18,7 @@ from doublefeature.config import check_count, check_seed
 from doublefeature.errors import SettingsError
 from doublefeature.posterior.alignment import (
     Features,
+    Matching,
     Metric,
     Tally,
     canonical,
@@ -32,6 +33,7 @@ from doublefeature.posterior.assignment import assign
 from doublefeature.posterior.draws import Draw, Posterior
 from doublefeature.posterior.feature_summary import CLOSE, FeatureSummary
 from doublefeature.posterior.item_effects import ItemEffects, Matched, item_effects
+from doublefeature.posterior.likeness import LIKE, likeness
 from doublefeature.ratings import Ratings
 
 FloatArray = NDArray[np.float64]
@@ -211,11 +213,13 @@ class _Aligned:
 
     def __init__(self, draws: Iterable[Features], estimate: Features, metric: Metric) -> None:
         self.partners, self.recurring = Tally(estimate), Tally(estimate)
+        self._estimate, self._matched = estimate, list[tuple[Features, Matching]]()
         effects, close, numbers, signs = [], [], [], []
         for draw in draws:
             matching = match(draw, estimate, metric)
+            self._matched.append((draw, matching))
             self.partners.add(draw, matching)
-            self.recurring.add(draw, matching, CLOSE)
+            self.recurring.add(draw, matching, matching.relative < CLOSE)
             found = np.flatnonzero(matching.partner >= 0)
             to = matching.partner[found]
             effects.append(np.full(estimate.effect.size, np.nan))
@@ -231,6 +235,12 @@ class _Aligned:
         self.close = np.array(close)  # (draws, K)
         self.numbers = np.array(numbers)  # (draws, K), partners' numbers in their draws, −1 for none
         self.signs = np.array(signs)  # (draws, K)
+
+    def judge_again(self, close: BoolArray) -> None:
+        """Take another word for which partners are close, shape (draws, K)."""
+        self.close, self.recurring = close, Tally(self._estimate)
+        for (draw, matching), row in zip(self._matched, close, strict=True):
+            self.recurring.add(draw, matching, (matching.partner >= 0) & row[matching.partner])
 
     def speaking(self, feature: int, close_only: bool = True) -> BoolArray:
         """Return the draws in which a feature recurs, or if there are none, those with a partner."""
@@ -287,6 +297,9 @@ def summarise(
     metric = metric_for(posterior)
     columns = _columns(allocation)
     aligned = _Aligned((_packed(draw, metric) for draw in _draws(posterior)), columns, metric)
+    if posterior.graded and columns.effect.size:
+        shape = columns.user_members, columns.item_members * columns.effect
+        aligned.judge_again(likeness(posterior.draws, aligned.numbers, *shape, centred=metric.complement) >= LIKE)
     chains = np.array([draw.chain for draw in posterior])
     found = [_summary(feature, allocation, aligned, chains, ratings) for feature in range(allocation.n_features)]
     return _with_item_effects(found, posterior, aligned) if by_item and posterior.graded else found
