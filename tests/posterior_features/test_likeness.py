@@ -102,7 +102,7 @@ class TestRecurrence:
         assert min(one.recurrence for one in summarise(posterior, allocation)) == 1.0
 
     def test_another_feature_in_the_same_place_does_not_recur(self, truth, case, rng):
-        draws, numbers = case
+        draws, _ = case
         strange = make_truth(rng, user_share=0.3)
         posterior = Posterior(2.5, [*draws, *(graded(strange, rng, 2, sweep)[0] for sweep in range(6))])
         assert metric_for(posterior).complement
