@@ -13,8 +13,9 @@ import pytest
 from doublefeature import DoubleFeature
 from doublefeature.config import Schedule
 from doublefeature.errors import SettingsError
-from doublefeature.evaluation.evaluate import MODEL, ModelPredictor, evaluate
+from doublefeature.evaluation.evaluate import MODEL, evaluate
 from doublefeature.evaluation.plots import draw_evaluation
+from doublefeature.evaluation.predictors import ModelPredictor
 from doublefeature.evaluation.splits import make_splits
 from doublefeature.evaluation.tables import LOOKS, heading, look_of, score_table, shown
 from doublefeature.studies.recovery import Design, simulate
