@@ -137,20 +137,20 @@ def _two_columns(path: Path, roles: tuple[str, str]) -> list[tuple[int, tuple[st
             text = raw.read().decode("utf-8-sig")
         except UnicodeDecodeError as problem:
             raise RatingsError(f"{name}: byte {problem.start} is not UTF-8. Convert the file first.") from None
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(place, line) for place, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise RatingsError(f"{name}: the file is empty. Each line needs {wanted}.")
     separator = next((mark for mark in SEPARATORS if mark in lines[0][1]), None)
     if separator is None:
         raise RatingsError(f"{name}, line 1: no two columns between any of {', '.join(map(repr, SEPARATORS))}.")
-    rows = [(number, [cell.strip() for cell in split_row([line], separator, name)]) for number, line in lines]
+    rows = [(place, [cell.strip() for cell in split_row([line], separator, name)]) for place, line in lines]
     columns = [_known_column(role, rows[0][1]) for role in roles]
     named = None not in columns
     first, second = (columns[0] or 0, columns[1] or 0) if named else (0, 1)
-    for number, row in rows:
+    for place, row in rows:
         if len(row) <= max(first, second):
-            raise RatingsError(f"{name}, line {number}: {len(row)} column(s), {wanted} are needed.")
-    return [(number, (row[first], row[second])) for number, row in rows[1 if named else 0 :]]
+            raise RatingsError(f"{name}, line {place}: {len(row)} column(s), {wanted} are needed.")
+    return [(place, (row[first], row[second])) for place, row in rows[1 if named else 0 :]]
 
 
 def _an(role: str) -> str:

@@ -18,10 +18,7 @@ def ask(
 ) -> None:
     """Name the items to ask a person about next: those whose ratings would tell most about their taste."""
     fitted = DoubleFeature.load(model)
-    if ratings is not None:
-        folded = fold_file(fitted, ratings, user)
-    else:
-        folded = _as_fitted(fitted, user)
+    folded = _as_fitted(fitted, user) if ratings is None else fold_file(fitted, ratings, user)
     rows = [question._asdict() for question in folded.next_question(n)]
     if as_json:
         print_json({"user": user, "rated": len(folded.ratings), "items": rows})
