@@ -8,8 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from doublefeature.inference.fold_kernel import FoldedRows, Others, Rated, RowPrior, fold_row
+from doublefeature.inference.folding import SCANS
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
 from doublefeature.model.state import members, words_of
+
+
+NOISE = 0.6
+"""Noise scale of the rating that is predicted."""
 
 
 class Case(NamedTuple):
@@ -42,13 +47,13 @@ def make_case(seed, *, features=3, ratings=7, rank=0, sd=0.6, offset_sd=0.5, sca
         log_odds=rng.normal(-0.7, 0.7, features),
         centre=rng.normal(1.0, 0.3, features),
         sd=sd,
-        offset_mean=0.2,
+        offset_mean=0.2 if offset_sd else 0.0,
         offset_sd=offset_sd,
         factor_sd=0.5,
         scales=np.linspace(0.7, 1.6, scales) if scales > 1 else np.ones(1),
         scale_logs=logs - np.log(np.exp(logs).sum()),
     )
-    noise = rng.uniform(0.4, 0.8, ratings)
+    noise = rng.uniform(0.8, 1.2, ratings)
     rated = Rated(np.arange(ratings), rng.integers(0, levels, ratings), noise, levels / 2, level_cutpoints(levels))
     return Case(others, prior, rated, ratings)
 
@@ -78,7 +83,7 @@ def exact(case, nodes=24):
         free += [(prior.offset_mean, prior.offset_sd, np.ones(parts.shape[0]))] * (prior.offset_sd > 0.0)
         free += [(0.0, prior.factor_sd, column) for column in case.others.factor.T]
         fixed = parts[:, on] @ prior.centre[on] if prior.sd == 0.0 else np.zeros(parts.shape[0])
-        mesh = np.array(list(product(range(nodes), repeat=len(free)))).reshape(-1, len(free))
+        mesh = np.indices([nodes] * len(free)).reshape(len(free), nodes ** len(free)).T
         weight = np.prod(weights[mesh], axis=1)
         values = [mean + spread * points[mesh[:, d]] for d, (mean, spread, _) in enumerate(free)]
         scores = rated.base + case.others.offset + fixed + np.zeros((mesh.shape[0], 1))
@@ -89,7 +94,7 @@ def exact(case, nodes=24):
             told = level_probabilities(scores[:, rated.codes], scale * rated.noise, rated.cutpoints)
             likelihood = np.prod([told[:, j, level] for j, level in enumerate(rated.levels)], axis=0)
             mass = chance * np.exp(prior.scale_logs[number]) * weight * likelihood
-            there = level_probabilities(scores[:, case.asked], scale * rated.noise[0], rated.cutpoints)
+            there = level_probabilities(scores[:, case.asked], scale * NOISE, rated.cutpoints)
             picked = np.arange(prior.scales.size) == number
             total += mass.sum()
             sums = sums + np.concatenate(
@@ -98,7 +103,7 @@ def exact(case, nodes=24):
     return Answer(float(np.log(total)), sums / total)
 
 
-def folded(case, copies, scans=8, key=5):
+def folded(case, copies, scans=SCANS, key=5):
     """Fold the row in, so many independent copies."""
     n_features, rank = case.prior.log_odds.size, case.others.factor.shape[1]
     rows = FoldedRows(
@@ -121,7 +126,7 @@ def sampled(case, copies, **how):
     strengths[inside] = rows.packed[: rows.filled[0]]
     scores = case.rated.base + case.others.offset[case.asked] + rows.offset + strengths @ parts_of(case)[case.asked]
     scores = scores + rows.factor @ case.others.factor[case.asked]
-    noise = case.prior.scales[rows.scale] * case.rated.noise[0]
+    noise = case.prior.scales[rows.scale] * NOISE
     there = level_probabilities(scores, noise, case.rated.cutpoints)
     picked = rows.scale[:, None] == np.arange(case.prior.scales.size)
     return np.hstack([inside, rows.offset[:, None], picked, there])
@@ -130,6 +135,5 @@ def sampled(case, copies, **how):
 def largest_z(case, truth, copies=6_000, **how):
     """Return how many standard errors the fold-in is from the truth, at worst."""
     found = sampled(case, copies, **how)
-    error = found.std(axis=0) / np.sqrt(copies)
-    gap = np.abs(found.mean(axis=0) - truth.quantities)
-    return float(np.where(error > 0.0, gap / np.where(error > 0.0, error, 1.0), gap * 1e9).max())
+    error = found.std(axis=0) / np.sqrt(copies) + 0.5 / copies
+    return float((np.abs(found.mean(axis=0) - truth.quantities) / error).max())

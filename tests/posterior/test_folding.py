@@ -8,7 +8,7 @@ from doublefeature.model.ordinal import level_cutpoints, level_log_slopes
 from tests.posterior.exact_fold import exact, folded, largest_z, make_case, sampled
 
 CASES = {
-    "paper": {"features": 8, "sd": 0.0, "offset_sd": 0.0, "packed": False},
+    "paper": {"features": 6, "sd": 0.0, "offset_sd": 0.0, "packed": False},
     "offsets": {"features": 6, "sd": 0.0, "packed": True},
     "grades": {"features": 3, "offset_sd": 0.0},
     "grades, offset, scales": {"features": 2, "scales": 3},
@@ -31,8 +31,8 @@ def test_exact_posterior(solved):
     assert largest_z(case, truth) < STANDARD_ERRORS
 
 
-def test_sixteen_features():
-    case = make_case(21, features=16, ratings=10, sd=0.0, offset_sd=0.0)
+def test_ten_features():
+    case = make_case(21, features=10, ratings=10, sd=0.0, offset_sd=0.0)
     assert largest_z(case, exact(case)) < STANDARD_ERRORS
 
 

@@ -43,7 +43,7 @@ from doublefeature.ratings import Ratings
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-SCANS = 8
+SCANS = 5
 """Scans over a new row's features in each draw, after a greedy start."""
 _ONE_SCALE: FloatArray = np.ones(1)
 _CERTAIN: FloatArray = np.zeros(1)
