@@ -89,12 +89,28 @@ class TestEvaluate:
         assert rows[0].keys() == {"split", "seed", "method", "score", "value", "error"}
 
     def test_unseen_users_are_counted(self, ratings, model):
-        found = evaluate(ratings, "cold-users", model=model, top_n=None)
+        found = evaluate(ratings, "cold-users", model=model, given=0, top_n=None)
         assert found.splits[0].unseen_users == found.splits[0].test_users == 3
         assert any("prior answers" in line for line in heading(found))
         assert math.isnan(found.summary(MODEL)["pairs_authors"].value)
         assert "ndcg_10" not in found.summary(MODEL)
         assert not any("lists" in line for line in heading(found))
+
+    def test_cold_users_are_folded_in(self, ratings, model):
+        found = evaluate(ratings, "cold-users", model=model, share=0.3, given=4, top_n=5)
+        (split,) = make_splits(ratings, "cold-users", share=0.3, given=4)
+        assert found.splits[0].unseen_users == 0
+        assert found.splits[0].given_ratings == split.given.n_ratings
+        assert any("folded in" in line for line in heading(found))
+        fitted = DoubleFeature(seed=1, schedule=SCHEDULE).fit(split.train)
+        users, items, levels = split.test.triples()
+        chances = []
+        for user, item, level in zip(users.tolist(), items.tolist(), levels.tolist(), strict=True):
+            folded = fitted.fold_in(split.given.rated_items(split.test.users[user]))
+            chances.append(folded.predict([split.test.items[item]]).proba[0, level])
+        assert found.summary(MODEL)["log_score"].value == pytest.approx(np.mean(np.log(chances)))
+        prior = evaluate(ratings, "cold-users", model=model, share=0.3, given=0, top_n=None)
+        assert found.summary(MODEL)["log_score"].value > prior.summary(MODEL)["log_score"].value
 
     def test_stop_and_no_seeds(self, ratings, model):
         stop = threading.Event()

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from doublefeature.inference.fold_kernel import FoldedRows, Others, Rated, RowPrior, fold_row
+from doublefeature.inference.fold_kernel import Others, Rated, RowPrior, fold_row
+from doublefeature.inference.fold_views import new_rows
 from doublefeature.inference.folding import SCANS
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
 from doublefeature.model.state import members, words_of
-
 
 NOISE = 0.6
 """Noise scale of the rating that is predicted."""
@@ -106,14 +106,7 @@ def exact(case, nodes=24):
 def folded(case, copies, scans=SCANS, key=5):
     """Fold the row in, so many independent copies."""
     n_features, rank = case.prior.log_odds.size, case.others.factor.shape[1]
-    rows = FoldedRows(
-        np.zeros((copies, case.others.words.shape[1]), np.uint64),
-        np.empty(copies * n_features),
-        np.zeros(1, np.int64),
-        np.zeros(copies),
-        np.zeros(copies, np.uint8),
-        np.zeros((copies, rank)),
-    )
+    rows = new_rows(copies, case.others.words.shape[1], n_features, rank)
     fold_row(case.others, case.prior, case.rated, scans, np.uint64(key), np.uint64(0), rows)
     return rows
 

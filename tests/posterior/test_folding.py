@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from doublefeature.inference.evidence import effective_number, log_evidence
 from doublefeature.inference.fold_kernel import level_slopes, log_level
 from doublefeature.model.ordinal import level_cutpoints, level_log_slopes
+from doublefeature.model.state import members
 from tests.posterior.exact_fold import exact, folded, largest_z, make_case, sampled
 
 CASES = {
@@ -94,3 +96,30 @@ def test_tabulated_tails_are_exact_enough(rng):
         wanted = np.array(level_log_slopes(*told))
         assert np.allclose(level_slopes(*told), wanted, rtol=1e-7, atol=1e-7)
         assert log_level(*told) == pytest.approx(wanted[0], rel=1e-7, abs=1e-8)
+
+
+def evidence_of(case):
+    greedy = folded(case, 1, scans=0)
+    inside = members(greedy.words, np.arange(case.prior.log_odds.size))[0]
+    return log_evidence(case.others, case.prior, case.rated, inside)
+
+
+class TestEvidence:
+    def test_near_the_exact_one(self, solved):
+        case, truth = solved
+        assert evidence_of(case) == pytest.approx(truth.evidence, abs=0.3)
+
+    def test_differences_between_draws(self):
+        """Over draws, which is what weights are made of, it follows the truth; with wrong odds it would not."""
+        cases = [make_case(seed, features=3, offset_sd=0.0) for seed in range(30, 42)]
+        truth = np.array([exact(case).evidence for case in cases])
+        near = np.array([evidence_of(case) for case in cases])
+        assert np.abs(near - truth).max() < 0.5
+        assert (near - truth).std() < 0.2
+        wrong = [case._replace(prior=case.prior._replace(log_odds=np.zeros(3))) for case in cases]
+        assert (np.array([evidence_of(case) for case in wrong]) - truth).std() > 0.2
+
+    def test_effective_number(self):
+        assert effective_number(np.zeros(7)) == pytest.approx(7.0)
+        assert effective_number(np.array([0.0, -800.0, -900.0])) == pytest.approx(1.0)
+        assert effective_number(np.log([1.0, 2.0, 3.0])) == pytest.approx(36 / 14)

@@ -172,6 +172,13 @@ def level_slopes(level: int, score: float, noise: float, cutpoints: FloatArray) 
 
 
 @leaf
+def fill_slopes(levels: Codes, scores: FloatArray, noise: FloatArray, cutpoints: FloatArray, out: FloatArray) -> None:
+    """Fill (3, scores): the log probability of each level at its score, and its two derivatives."""
+    for j in range(scores.size):
+        out[0, j], out[1, j], out[2, j] = level_slopes(levels[j], scores[j], noise[j], cutpoints)
+
+
+@leaf
 def _look_up(row: _Row, rated: Rated, j: int) -> None:
     """Bring the log probability of rating j and its slopes up to its score."""
     noise = row.level[1] * rated.noise[j]
