@@ -345,13 +345,14 @@ def test_demo(run, tmp_path):
     assert (tmp_path / "other" / "mine.txt").exists()
 
 
-class TestSomeoneNew:
-    @pytest.fixture(scope="class")
-    def mine(self, folder):
-        path = folder / "mine.csv"
-        path.write_text("item,rating\n3,5\n7,1\n\n11,4\n")
-        return path
+@pytest.fixture(scope="module")
+def mine(folder):
+    path = folder / "mine.csv"
+    path.write_text("item,rating\n3,5\n7,1\n\n11,4\n")
+    return path
 
+
+class TestSomeoneNew:
     def test_recommend(self, run, model, mine):
         done = run("recommend", model, "--ratings", mine, "-n", "4", "--json")
         assert done.code == 0, done.err

@@ -107,7 +107,7 @@ def evidence_of(case):
 class TestEvidence:
     def test_near_the_exact_one(self, solved):
         case, truth = solved
-        assert evidence_of(case) == pytest.approx(truth.evidence, abs=0.3)
+        assert evidence_of(case) == pytest.approx(truth.evidence, abs=0.5)
 
     def test_differences_between_draws(self):
         """Over draws, which is what weights are made of, it follows the truth; with wrong odds it would not."""

@@ -121,8 +121,9 @@ class TestWeights:
         mean = np.linalg.solve(precision, traits.T @ draw.user_offset / sd**2)
         error = np.sqrt(np.diag(np.linalg.inv(precision)) / 600)
         assert (np.abs(drawn.mean(axis=0) - mean) < 4.5 * error).all()
-        unshrunk = np.linalg.lstsq(traits, draw.user_offset, rcond=None)[0]
-        assert np.abs((drawn.mean(axis=0) - unshrunk) / error).max() > 4.5
+        firmer = precision + np.eye(traits.shape[1]) * (1.0 / OFFSET_WEIGHT_SD**4 - 1.0 / OFFSET_WEIGHT_SD**2)
+        shrunk = np.linalg.solve(firmer, traits.T @ draw.user_offset / sd**2)
+        assert np.abs((drawn.mean(axis=0) - shrunk) / error).max() > 4.5
 
     def test_the_same_for_the_same_draw(self, draw, model):
         assert np.array_equal(user_tilt(draw, model).weights, user_tilt(draw, model).weights)
