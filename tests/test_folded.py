@@ -11,6 +11,7 @@ import pytest
 import doublefeature as df
 from doublefeature.errors import InputError, NotFittedError, RatingsError, SettingsError
 from doublefeature.inference.fold_kernel import fold_row
+from doublefeature.inference.fold_views import compile_fold
 from doublefeature.inference.new_covariates import item_covariates
 from doublefeature.model.state import members
 from doublefeature.studies.recovery import Design, simulate
@@ -56,6 +57,7 @@ class TestUser:
         again = df.load(tmp_path / "model")
         one, two = (which.fold_in(GIVEN).predict(model.ratings_.items).proba for which in (model, again))
         assert one.tobytes() == two.tobytes()
+        compile_fold()
         assert len(fold_row.signatures) == 1
 
     def test_without_ratings_the_prior_answers(self, model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.inference.fold_kernel import FoldedRows, Others, Rated, RowPrior, fold_row
+from doublefeature.inference.fold_kernel import FoldedRows, Others, Rated, RowPrior, fill_slopes, fold_row
 from doublefeature.posterior.draws import Draw, member_starts
 
 FloatArray = NDArray[np.float64]
@@ -79,3 +79,4 @@ def compile_fold() -> None:
     prior = RowPrior(none, none, 0.0, 0.0, 0.0, 1.0, np.ones(1), np.zeros(1))
     rated = Rated(no_codes, no_codes, none, 0.0, np.array([-np.inf, np.inf]))
     fold_row(others, prior, rated, 0, np.uint64(0), np.uint64(0), new_rows(1, 1, 0, 0))
+    fill_slopes(no_codes, none, none, rated.cutpoints, np.zeros((3, 0)))
