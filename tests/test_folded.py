@@ -12,6 +12,7 @@ import doublefeature as df
 from doublefeature.errors import InputError, NotFittedError, RatingsError, SettingsError
 from doublefeature.inference.fold_kernel import fold_row
 from doublefeature.inference.fold_views import compile_fold
+from doublefeature.inference.kept_tilts import FILE
 from doublefeature.inference.new_covariates import item_covariates
 from doublefeature.model.state import members
 from doublefeature.studies.recovery import Design, simulate
@@ -127,6 +128,36 @@ class TestUser:
 @pytest.fixture(scope="module")
 def paper(ratings):
     return df.DoubleFeature(preset="paper", seed=1, schedule=SCHEDULE).fit(ratings)
+
+
+class TestKept:
+    """What takes long to prepare is kept in the model folder, and never used for other draws."""
+
+    def test_kept_and_read_again(self, told, tmp_path):
+        model, _ = told
+        model.save(tmp_path / "model")
+        plain = model.fold_in(GIVEN).predict(model.ratings_.items).proba
+        path = tmp_path / "model" / FILE
+        for _ in range(2):
+            again = df.load(tmp_path / "model").fold_in(GIVEN).predict(model.ratings_.items).proba
+            assert again.tobytes() == plain.tobytes()
+            assert path.is_file()
+        kept = path.read_bytes()
+        flipped = kept[:-2_000] + bytes([kept[-2_000] ^ 1]) + kept[-1_999:]
+        for damaged in (kept[:-9], b"", flipped):
+            path.write_bytes(damaged)
+            found = df.load(tmp_path / "model").fold_in(GIVEN).predict(model.ratings_.items).proba
+            assert found.tobytes() == plain.tobytes()
+
+    def test_tilts_of_other_draws_are_not_used(self, told, ratings, tmp_path):
+        model, _ = told
+        model.save(tmp_path / "one")
+        other = df.DoubleFeature(seed=2, schedule=SCHEDULE).fit(model.ratings_)
+        other.save(tmp_path / "two")
+        df.load(tmp_path / "one").fold_in(GIVEN)
+        (tmp_path / "two" / FILE).write_bytes((tmp_path / "one" / FILE).read_bytes())
+        found = df.load(tmp_path / "two").fold_in(GIVEN).predict(ratings.items).proba
+        assert found.tobytes() == other.fold_in(GIVEN).predict(ratings.items).proba.tobytes()
 
 
 class TestPrior:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +34,7 @@ class FoldsIn:
     priors_: Priors
     items_: ItemTable
     seed: int
+    _folder: Path | None
 
     def fold_in(self, ratings: Mapping[Hashable, Level], *, user: Hashable | None = None) -> Folded:
         """Answer for a user with these ratings, without refitting: raw item ids to levels.
@@ -74,7 +76,7 @@ class FoldsIn:
         from doublefeature.inference.folding import FoldBase
 
         self._check_fitted()
-        return FoldBase(self.posterior_, self.ratings_, self.priors_, self.seed)
+        return FoldBase(self.posterior_, self.ratings_, self.priors_, self.seed, folder=self._folder)
 
     @cached_property
     def allocation_(self) -> Allocation:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from doublefeature.config import Priors
 from doublefeature.inference.evidence import log_evidence
 from doublefeature.inference.fold_kernel import Others, Rated, RowPrior
 from doublefeature.inference.fold_views import fold, items_of, owner_log_odds, users_of, with_items, with_users
+from doublefeature.inference.kept_tilts import kept_tilts
 from doublefeature.inference.projection import Projection, project_items, project_users
 from doublefeature.inference.tilts import Tilt, item_tilt, user_tilt
 from doublefeature.model.choices import traits_of
@@ -68,16 +70,26 @@ class FoldBase:
     ----------
     ratings, priors, seed
         What the model was fitted on, with and from.
+    folder
+        Where the model is kept, and with it what takes long to prepare.
     choices
         Whether the choice of items tells about a new user, where the model says so. False is for measuring.
     """
 
     def __init__(
-        self, posterior: Posterior, ratings: Ratings, priors: Priors, seed: int, *, choices: bool = True
+        self,
+        posterior: Posterior,
+        ratings: Ratings,
+        priors: Priors,
+        seed: int,
+        *,
+        folder: Path | None = None,
+        choices: bool = True,
     ) -> None:
         self.posterior = posterior
         self._ratings = ratings
         self._priors = priors
+        self._folder = folder
         self._choices = choices
         self._tag = f"{seed} {ratings.fingerprint}".encode()
 
@@ -220,7 +232,8 @@ class FoldBase:
     def _user_tilts(self) -> list[Tilt] | None:
         if not (self._choices and self._model.user_offset_traits.shape[1]):
             return None
-        return [user_tilt(draw, self._model) for draw in self.posterior]
+        model = self._model
+        return kept_tilts(self.posterior, self._folder, lambda: [user_tilt(draw, model) for draw in self.posterior])
 
     @cached_property
     def _item_tilts(self) -> list[Tilt] | None:
