@@ -10,10 +10,10 @@ import pytest
 
 import doublefeature as df
 from doublefeature.errors import InputError, NotFittedError, RatingsError, SettingsError
-from doublefeature.inference.fold_kernel import fold_row
 from doublefeature.inference.fold_views import compile_fold
 from doublefeature.inference.kept_tilts import FILE
 from doublefeature.inference.new_covariates import item_covariates
+from doublefeature.kernels.fold import fold_row
 from doublefeature.model.state import members
 from doublefeature.studies.recovery import Design, simulate
 

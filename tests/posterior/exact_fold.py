@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from doublefeature.inference.fold_kernel import Others, Rated, RowPrior, fold_row
 from doublefeature.inference.fold_views import new_rows
 from doublefeature.inference.folding import SCANS
+from doublefeature.kernels.fold import Others, Rated, RowPrior, fold_row
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
 from doublefeature.model.state import members, words_of
 

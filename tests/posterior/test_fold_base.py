@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from doublefeature import Priors, Ratings
-from doublefeature.inference.fold_kernel import Others, Rated, RowPrior
 from doublefeature.inference.folding import FoldBase, NewRow
+from doublefeature.kernels.fold import Others, Rated, RowPrior
 from doublefeature.model.generative import scale_log_weights
 from doublefeature.model.state import members
 from doublefeature.posterior.draws import Posterior, member_starts

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from doublefeature.inference.evidence import effective_number, log_evidence
-from doublefeature.inference.fold_kernel import level_slopes, log_level
+from doublefeature.kernels.slopes import level_slopes, log_level
 from doublefeature.model.ordinal import level_cutpoints, level_log_slopes
 from doublefeature.model.state import members
 from tests.posterior.exact_fold import exact, folded, largest_z, make_case, sampled

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.inference.fold_kernel import Others, Rated, RowPrior, fill_slopes
+from doublefeature.kernels.fold import Others, Rated, RowPrior
+from doublefeature.kernels.slopes import fill_slopes
 from doublefeature.model.state import members
 from doublefeature.posterior.draws import spread_effects
 

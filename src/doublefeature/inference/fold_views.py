@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.inference.fold_kernel import FoldedRows, Others, Rated, RowPrior, fill_slopes, fold_row
+from doublefeature.kernels.fold import FoldedRows, Others, Rated, RowPrior, fold_row
+from doublefeature.kernels.slopes import fill_slopes
 from doublefeature.posterior.draws import Draw, member_starts
 
 FloatArray = NDArray[np.float64]

@@ -1,7 +1,7 @@
 """Fold-in: a new user or item against the stored draws, without refitting.
 
 In every draw the new row's memberships, strengths, offset, scale and factors are drawn given its ratings, everything
-else in the draw as it is (see `doublefeature.inference.fold_kernel`). The answer is a posterior of one row, for all
+else in the draw as it is (see `doublefeature.kernels.fold`). The answer is a posterior of one row, for all
 questions that draws can answer. Draws are not weighed by how well they foresaw the ratings, so what the new row would
 teach about others is left out; so are features that the row would have alone.
 
@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from doublefeature.config import Priors
 from doublefeature.inference.evidence import log_evidence
-from doublefeature.inference.fold_kernel import Others, Rated, RowPrior
 from doublefeature.inference.fold_views import fold, items_of, owner_log_odds, users_of, with_items, with_users
 from doublefeature.inference.kept_tilts import kept_tilts
 from doublefeature.inference.projection import Projection, project_items, project_users
 from doublefeature.inference.tilts import Tilt, item_tilt, user_tilt
+from doublefeature.kernels.fold import Others, Rated, RowPrior
 from doublefeature.model.choices import traits_of
 from doublefeature.model.generative import scale_log_weights
 from doublefeature.model.state import (
