@@ -1,6 +1,6 @@
 # make demo    simulate, fit, compare with the truth, write a report
 # make test    lint, types, layers, tests
-# make proofs  the long proofs: one line per bar (hours)
+# make proofs  the long proofs: one line per bar (an hour or two)
 # make bench   the benchmarks (MovieLens-1M is looked for in DOUBLEFEATURE_DATA or ../shared/data)
 
 PYTHON ?= python3

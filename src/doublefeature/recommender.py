@@ -1,28 +1,32 @@
-"""The estimator most people use: fit ratings, then ask in your own ids."""
+"""The estimator most people use: fit ratings, then ask in your own ids.
+
+The sampler is imported where sampling begins: answers do without it and start sooner.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from doublefeature import answers
+from doublefeature.answers import RankedItem, Recommendation, SimilarItem, Wanted
 from doublefeature.config import Moves, Priors, Schedule, check_seed, preset
 from doublefeature.errors import NotFittedError
-from doublefeature.inference.chain import sample
 from doublefeature.inference.diagnostics import Diagnosis, diagnose
-from doublefeature.inference.fit import extend, fit_into
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.item_table import ItemTable
-from doublefeature.levels import Level, level_position
+from doublefeature.levels import Level
 from doublefeature.model.choices import check_covariates
 from doublefeature.posterior import features, ranking, similar
-from doublefeature.posterior.draws import Posterior
+from doublefeature.posterior.draws import Draw, Posterior
 from doublefeature.posterior.explain import Explanation, explain
 from doublefeature.posterior.feature_summary import FeatureSummary
 from doublefeature.posterior.predict import Codes, predict_levels
@@ -32,40 +36,10 @@ from doublefeature.posterior.store import ModelFolder
 from doublefeature.ratings import Ratings
 from doublefeature.readers import read_ratings
 
-STRANGER = -1
-"""The code of a user or item that is not in the training data."""
-
-
-class Recommendation(NamedTuple):
-    """One item for one user."""
-
-    item: Hashable
-    title: str
-    mean: float
-    sd: float
-    lower: Level  # ends of the shortest run of levels that holds 80 %
-    upper: Level
-    at_least: float  # probability of the level asked for, or a higher one
-    proba: tuple[float, ...]
-
-
-class RankedItem(NamedTuple):
-    """One item of an overall ranking, with the interval of what it is ranked by."""
-
-    item: Hashable
-    title: str
-    mean: float
-    lower: float
-    upper: float
-
-
-class SimilarItem(NamedTuple):
-    """One item like another: how their scores go together over users."""
-
-    item: Hashable
-    title: str
-    correlation: float
-    covariance: float
+if TYPE_CHECKING:
+    from doublefeature.folded import Folded
+    from doublefeature.folded_item import FoldedItem
+    from doublefeature.inference.folding import FoldBase
 
 
 class DoubleFeature:
@@ -149,6 +123,8 @@ class DoubleFeature:
         self._folder = None
         self._forget()
         if out is None:
+            from doublefeature.inference.chain import sample
+
             self.posterior_ = sample(
                 self.ratings_, self.priors_, self.schedule_, self.moves_, seed=seed, progress=progress, stop=stop
             )
@@ -193,6 +169,8 @@ class DoubleFeature:
         """
         folder = ModelFolder.open(Path(path))
         if sweeps is not None:
+            from doublefeature.inference.fit import extend
+
             extend(folder, sweeps)
         return cls._of(folder)._run(folder, progress, stop, threads)
 
@@ -230,6 +208,7 @@ class DoubleFeature:
         rank_by: ranking.RankBy = "mean",
         level: Level | None = None,
         quantile: float = 0.1,
+        mass: float = ranking.INTERVAL_MASS,
         allow: Iterable[Hashable] | None = None,
         deny: Iterable[Hashable] | None = None,
         seed: int = 0,
@@ -237,41 +216,47 @@ class DoubleFeature:
         """Return the n best items that the user has not rated (see `doublefeature.posterior.ranking.recommend`)."""
         self._check_fitted()
         code = self._user_code(user)
-        found = ranking.recommend(
-            self.posterior_,
-            code,
-            seen=self._seen(code),
-            values=level_values(self.ratings_.levels),
-            n=n,
-            rank_by=rank_by,
-            level=None if level is None else level_position(level, self.ratings_.levels),
-            quantile=quantile,
-            allow=None if allow is None else [self.ratings_.item_code(item) for item in allow],
-            deny=None if deny is None else [self.ratings_.item_code(item) for item in deny],
-            seed=seed,
-        )
-        labels, levels = self.ratings_.items, self.ratings_.levels
-        return [
-            Recommendation(
-                item=labels[item],
-                title=self.title(labels[item]),
-                mean=float(found.mean[k]),
-                sd=float(found.sd[k]),
-                lower=levels[found.lower[k]],
-                upper=levels[found.upper[k]],
-                at_least=float(found.at_least[k]),
-                proba=tuple(found.proba[k].tolist()),
-            )
-            for k, item in enumerate(found.items.tolist())
-        ]
+        wanted = Wanted(n, rank_by, level, quantile, mass, allow, deny, seed)
+        return answers.recommend(self, self.posterior_, code, self._seen(code), wanted)
 
     def prefer(self, user: Hashable, item_a: Hashable, item_b: Hashable) -> ranking.Preference:
         """Return how likely the user rates A above, level with, and below B."""
         self._check_fitted()
-        if item_a == item_b:
-            return ranking.Preference(above=0.0, level=1.0, below=0.0, difference=0.0)
-        codes = self._user_code(user), self._item_code(item_a), self._item_code(item_b)
-        return ranking.prefer(self.posterior_, *codes, level_values(self.ratings_.levels))
+        return answers.prefer(self, self.posterior_, self._user_code(user), item_a, item_b)
+
+    def fold_in(self, ratings: Mapping[Hashable, Level], *, user: Hashable | None = None) -> Folded:
+        """Answer for a user with these ratings, without refitting: raw item ids to levels.
+
+        Parameters
+        ----------
+        user
+            None: a new user. The id of a known one: what the user's ratings are now, in place of those fitted on.
+        """
+        from doublefeature.folded import fold_user
+
+        self._check_fitted()
+        return fold_user(self, ratings, user)
+
+    def fold_in_item(
+        self,
+        ratings: Mapping[Hashable, Level],
+        *,
+        item: Hashable | None = None,
+        covariates: Mapping[str, str | float] | None = None,
+    ) -> FoldedItem:
+        """Answer for a new item with these ratings, without refitting: raw user ids to levels.
+
+        Parameters
+        ----------
+        item
+            What to call it.
+        covariates
+            Its columns, by the names that the model was fitted with. None: not known.
+        """
+        from doublefeature.folded_item import fold_item
+
+        self._check_fitted()
+        return fold_item(self, ratings, item, covariates)
 
     def top(self, n: int = 10, *, by: ranking.TopBy = "rating") -> list[RankedItem]:
         """Return the leading items by posterior mean rating over all users, or by item offset."""
@@ -298,7 +283,7 @@ class DoubleFeature:
             self._item_code(item),
             mass=mass,
             allocation=self.allocation_,
-            align=features.aligner(self.posterior_, self.allocation_),
+            align=self.aligner_,
         )
         return replace(answer, user=user, item=item, levels=tuple(self.ratings_.levels))
 
@@ -312,6 +297,19 @@ class DoubleFeature:
         """The features as a point estimate (see `doublefeature.posterior.steady`)."""
         self._check_fitted()
         return kept_features(self.posterior_, self._folder)
+
+    @cached_property
+    def aligner_(self) -> Callable[[Draw], tuple[Codes, NDArray[np.bool_]]]:
+        """What each feature of a draw is in the point estimate; found once for each draw."""
+        return features.remembering(features.aligner(self.posterior_, self.allocation_))
+
+    @cached_property
+    def fold_base_(self) -> FoldBase:
+        """The draws made ready to fold in; call its `prepare` to do at once what the first fold-in would do."""
+        from doublefeature.inference.folding import FoldBase
+
+        self._check_fitted()
+        return FoldBase(self.posterior_, self.ratings_, self.priors_, self.seed)
 
     @cached_property
     def features_(self) -> list[FeatureSummary]:
@@ -352,10 +350,10 @@ class DoubleFeature:
         return np.concatenate(rows).astype(np.int64)
 
     def _user_code(self, user: Hashable) -> int:
-        return self.ratings_.user_code(user) if self.ratings_.has_user(user) else STRANGER
+        return answers.user_code(self.ratings_, user)
 
     def _item_code(self, item: Hashable) -> int:
-        return self.ratings_.item_code(item) if self.ratings_.has_item(item) else STRANGER
+        return answers.item_code(self.ratings_, item)
 
     @classmethod
     def _of(cls, folder: ModelFolder) -> Self:
@@ -377,6 +375,8 @@ class DoubleFeature:
         stop: threading.Event | None,
         threads: int | None = None,
     ) -> Self:
+        from doublefeature.inference.fit import fit_into
+
         self.finished_ = fit_into(folder, progress=progress, stop=stop, threads=threads)
         self.schedule_ = folder.schedule
         self.posterior_ = folder.posterior()
@@ -385,7 +385,7 @@ class DoubleFeature:
 
     def _forget(self) -> None:
         """Drop what followed from an earlier fit."""
-        for name in ("allocation_", "features_"):
+        for name in ("allocation_", "aligner_", "features_", "fold_base_"):
             self.__dict__.pop(name, None)
 
     def _check_fitted(self) -> None:

@@ -43,8 +43,9 @@ def _geweke(index: int, effort: float) -> Outcome:
 
     engine = ENGINES[index]
     numba.set_num_threads(min(engine.threads, numba.config.NUMBA_NUM_THREADS))
-    z = geweke_z(engine, int(2e6 * effort / engine.cost), int(2e5 * effort))
-    return f"C3 Geweke, {engine.name}", _worst(z, STATISTICS, "< 4"), bool(np.abs(z).max() < 4)
+    n_sweeps = int(engine.sweeps * effort)
+    z = geweke_z(engine, n_sweeps, int(2e5 * effort))
+    return f"C3 Geweke, {n_sweeps:,} sweeps, {engine.name}", _worst(z, STATISTICS, "< 4"), bool(np.abs(z).max() < 4)
 
 
 def _mutation(name: str, effort: float) -> Outcome:

@@ -258,7 +258,7 @@ class Engine:
     priors: Priors
     moves: Moves
     threads: int = 1
-    cost: int = 1  # how many times slower than the others: so many times fewer sweeps
+    sweeps: int = 200_000  # in the full tier
     quick: bool = True  # whether `make test` runs it, with fewer sweeps
 
 
@@ -294,8 +294,8 @@ _FULL_BOTH = replace(_FULL_ITEM_CHOICES, user_grades=True).with_everything_learn
 _ALL = Moves(settle=0, effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
 
 ENGINES = (
-    Engine("serial A, prior singletons, τ | Z", _BASE, _PLAIN),
-    Engine("parallel A", _BASE, _moves(user_scan="parallel")),
+    Engine("serial A, prior singletons, τ | Z", _BASE, _PLAIN, sweeps=2_000_000),
+    Engine("parallel A", _BASE, _moves(user_scan="parallel"), sweeps=2_000_000),
     Engine("collapsed singletons", _BASE, _moves(prior_singletons=False, collapsed_singletons=1.0)),
     Engine("feature moves only", _BASE, _moves(prior_singletons=False, feature_moves=2)),
     Engine("complements, offset flips", _BASE, _moves(complements=True, offset_flips=0.5)),
@@ -334,10 +334,10 @@ ENGINES = (
         "everything, table",
         _ALPHA.with_everything_learnt(),
         Moves(**{**_ALL.to_dict(), "table_from": 1}),
-        cost=40,
+        sweeps=50_000,
         quick=False,
     ),
-    Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2, cost=10, quick=False),
+    Engine("everything, 2 threads", _ALPHA.with_everything_learnt(), _ALL, threads=2, quick=False),
 )
 
 

@@ -147,11 +147,11 @@ def explain(
         user=user,
         item=item,
         base=posterior.base,
-        item_offset=_part(terms.item_offset, mass),
-        user_offset=_part(terms.user_offset, mass),
-        remainder=_part(terms.remainder, mass) if posterior.draws[0].rank else None,
+        item_offset=part_of(terms.item_offset, mass),
+        user_offset=part_of(terms.user_offset, mass),
+        remainder=part_of(terms.remainder, mass) if posterior.draws[0].rank else None,
         features=_feature_parts(terms, both, mass),
-        score=_part(scores, mass),
+        score=part_of(scores, mass),
         levels=tuple(range(1, n_levels + 1)),
         proba=predict_levels(posterior, np.array([user]), np.array([item]))[0],
         mass=mass,
@@ -202,7 +202,7 @@ def _feature_parts(terms: _Terms, both: BoolArray, mass: float) -> tuple[Feature
             FeaturePart(
                 feature=k if k < rest else None,
                 shared=float(shared.mean()),
-                contribution=_part(contribution, mass),
+                contribution=part_of(contribution, mass),
                 effect=float(contribution[shared].mean()) if shared.any() else None,
                 in_estimate=bool(k < rest and both[k]),
             )
@@ -210,7 +210,8 @@ def _feature_parts(terms: _Terms, both: BoolArray, mass: float) -> tuple[Feature
     return tuple(parts)
 
 
-def _part(values: FloatArray, mass: float) -> Part:
+def part_of(values: FloatArray, mass: float) -> Part:
+    """Return the mean of a quantity over draws and the interval that holds this share of them."""
     tail = (1.0 - mass) / 2.0
     lower, upper = np.quantile(values, [tail, 1.0 - tail])
     return Part(float(values.mean()), float(lower), float(upper))

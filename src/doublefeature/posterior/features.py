@@ -364,5 +364,18 @@ def aligner(posterior: Posterior, allocation: Allocation) -> Callable[[Draw], tu
     return align
 
 
+def remembering(align: Callable[[Draw], tuple[IntArray, BoolArray]]) -> Callable[[Draw], tuple[IntArray, BoolArray]]:
+    """Return an aligner that aligns each draw once and knows it again by chain and sweep."""
+    found: dict[tuple[int, int], tuple[IntArray, BoolArray]] = {}
+
+    def remembered(draw: Draw) -> tuple[IntArray, BoolArray]:
+        name = draw.chain, draw.sweep
+        if name not in found:
+            found[name] = align(draw)
+        return found[name]
+
+    return remembered
+
+
 def _columns(allocation: Allocation) -> Features:
     return pack_members(allocation.user_members, allocation.item_members, allocation.effect)

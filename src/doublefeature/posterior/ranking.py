@@ -41,7 +41,7 @@ class Recommendations:
     items: Codes
     mean: FloatArray
     sd: FloatArray
-    lower: Positions  # level positions: ends of the shortest run that holds 80 %
+    lower: Positions  # level positions: ends of the shortest run that holds the mass
     upper: Positions
     at_least: FloatArray  # probability of `level` or more
     proba: FloatArray  # (items, levels)
@@ -86,6 +86,7 @@ def recommend(
     rank_by: RankBy = "mean",
     level: int | None = None,
     quantile: float = 0.1,
+    mass: float = INTERVAL_MASS,
     allow: CodeCollection | None = None,
     deny: CodeCollection | None = None,
     seed: int = 0,
@@ -105,6 +106,8 @@ def recommend(
         now and then. Equals go by mean, then by code.
     level
         Position of a level. None: three quarters up the scale, such as 4 among 1..5.
+    mass
+        What the intervals hold at least.
     table
         The user's level probabilities of all items, (items, levels), where they are known already.
     """
@@ -123,7 +126,7 @@ def recommend(
         raise SettingsError(f"rank_by must be 'mean', 'lower', 'at_least' or 'thompson', got {show(rank_by)}.")
     best = np.lexsort([-key for key in keys])[:n]
     chosen = proba[best]
-    lower, upper = shortest_interval(chosen, INTERVAL_MASS)
+    lower, upper = shortest_interval(chosen, mass)
     return Recommendations(
         items=items[best],
         mean=chosen @ values,

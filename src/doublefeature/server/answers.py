@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import numpy as np
+
+from doublefeature.answers import Wanted, recommend
 from doublefeature.levels import level_position
-from doublefeature.posterior import ranking
 from doublefeature.posterior.explain import Explanation
-from doublefeature.posterior.prediction import Prediction, level_values
-from doublefeature.recommender import Recommendation
+from doublefeature.posterior.prediction import Prediction
+from doublefeature.posterior.ranking import INTERVAL_MASS
 from doublefeature.server.models import Loaded
 from doublefeature.server.people import Person, as_id, known_items
 from doublefeature.server.schemas import answers as out
@@ -18,22 +20,17 @@ from doublefeature.server.schemas.asked import AskPairs, AskRecommendations
 
 def recommendations(loaded: Loaded, person: Person, asked: AskRecommendations) -> out.Recommendations:
     """Return the best items that a person has not rated."""
-    levels = loaded.model.ratings_.levels
-    level = loaded.model.high_level if asked.level is None else levels[level_position(asked.level, levels)]
+    model, levels = loaded.model, loaded.model.ratings_.levels
+    level = model.high_level if asked.level is None else levels[level_position(asked.level, levels)]
     allow, deny = known_items(loaded, asked.allow), known_items(loaded, asked.deny)
+    wanted = Wanted(asked.n, asked.rank_by, level, asked.quantile, INTERVAL_MASS, allow, deny, asked.seed)
     if person.as_fitted:
-        rows = _from_table(loaded, person, asked, allow, deny)
+        user = model.ratings_.user_code(person.user)
+        seen = np.array([model.ratings_.item_code(item) for item in person.ratings], np.int64)
+        found = recommend(model, model.posterior_, user, seen, wanted, loaded.levels_of(user))
     else:
-        found = person.folded(loaded).recommend(
-            n=asked.n,
-            rank_by=asked.rank_by,
-            level=level,
-            quantile=asked.quantile,
-            allow=allow,
-            deny=deny,
-            seed=asked.seed,
-        )
-        rows = [_recommended(row) for row in found]
+        found = person.folded(loaded).recommend(**wanted._asdict())
+    rows = [out.RecommendedItem(**{**row._asdict(), "proba": list(row.proba)}) for row in found]
     return out.Recommendations(
         **_personal(loaded, person), rank_by=asked.rank_by, level=level, levels=list(levels), items=rows
     )
@@ -98,51 +95,6 @@ def questions(loaded: Loaded, person: Person, n: int) -> out.Questions:
     return out.Questions(**_personal(loaded, person), items=rows)
 
 
-def _from_table(
-    loaded: Loaded,
-    person: Person,
-    asked: AskRecommendations,
-    allow: list[Hashable] | None,
-    deny: list[Hashable] | None,
-) -> list[out.RecommendedItem]:
-    """Rank the table's row of a known user: what `DoubleFeature.recommend` returns, without predicting anew."""
-    model, ratings = loaded.model, loaded.model.ratings_
-    user = ratings.user_code(person.user)
-    found = ranking.recommend(
-        model.posterior_,
-        user,
-        seen=[ratings.item_code(item) for item in person.ratings],
-        values=level_values(ratings.levels),
-        n=asked.n,
-        rank_by=asked.rank_by,
-        level=None if asked.level is None else level_position(asked.level, ratings.levels),
-        quantile=asked.quantile,
-        allow=None if allow is None else [ratings.item_code(item) for item in allow],
-        deny=None if deny is None else [ratings.item_code(item) for item in deny],
-        seed=asked.seed,
-        table=loaded.levels_of(user),
-    )
-    names = [ratings.items[item] for item in found.items.tolist()]
-    columns = (names, found.mean, found.sd, found.lower, found.upper, found.at_least, found.proba)
-    return [
-        out.RecommendedItem(
-            item=name,
-            title=model.title(name),
-            mean=float(mean),
-            sd=float(sd),
-            lower=ratings.levels[lower],
-            upper=ratings.levels[upper],
-            at_least=float(chance),
-            proba=proba.tolist(),
-        )
-        for name, mean, sd, lower, upper, chance, proba in zip(*columns, strict=True)
-    ]
-
-
-def _recommended(row: Recommendation) -> out.RecommendedItem:
-    return out.RecommendedItem(**{**row._asdict(), "proba": list(row.proba)})
-
-
 def _pair_rows(
     found: Prediction, mass: float, user: Hashable | None = None, known: bool | None = None
 ) -> list[out.PredictedPair]:
@@ -166,7 +118,7 @@ def _pair_rows(
 
 
 def _personal(loaded: Loaded, person: Person) -> dict[str, Any]:
-    draws = None if person.as_fitted or not person.ratings else float(person.folded(loaded).effective_draws)
+    draws = None if person.as_fitted or not person.ratings else person.folded(loaded).effective_draws
     return {
         "model": loaded.version,
         "user": person.user,

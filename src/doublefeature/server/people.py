@@ -13,7 +13,7 @@ from doublefeature.server.problems import MisfitError
 from doublefeature.server.storage import Changes
 
 if TYPE_CHECKING:
-    from doublefeature.folded import FoldedUser
+    from doublefeature.folded import Folded
     from doublefeature.server.schemas.answers import Source
     from doublefeature.server.schemas.asked import About, Rated
 
@@ -39,7 +39,7 @@ class Person:
         """What answers rest on."""
         return "posterior" if self.as_fitted else "fold-in" if self.ratings else "prior"
 
-    def folded(self, loaded: Loaded) -> FoldedUser:
+    def folded(self, loaded: Loaded) -> Folded:
         """Return this person folded into the model, from the cache if it was done before."""
         user = self.user if self.known else None
         key = ("fold", user, frozenset(self.ratings.items()))

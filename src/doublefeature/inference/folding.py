@@ -1,0 +1,249 @@
+"""Fold-in: a new user or item against the stored draws, without refitting.
+
+In every draw the new row's memberships, strengths, offset, scale and factors are drawn given its ratings, everything
+else in the draw as it is (see `doublefeature.inference.fold_kernel`). The answer is a posterior of one row, for all
+questions that draws can answer. Draws are not weighed by how well they foresaw the ratings, so what the new row would
+teach about others is left out; so are features that the row would have alone.
+
+Random numbers depend on the model, on the ratings in order of codes, and on the draw, on nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doublefeature.config import Priors
+from doublefeature.inference.fold_kernel import FoldedRows, Others, Rated, RowPrior, fold_row
+from doublefeature.inference.projection import Projection, project_items, project_users
+from doublefeature.inference.tilts import Tilt, item_tilt, user_tilt
+from doublefeature.model.choices import traits_of
+from doublefeature.model.generative import scale_log_weights
+from doublefeature.model.state import (
+    GRADE_SD,
+    ITEM_SD,
+    NOISE,
+    REMAINDER_SD,
+    SCALE_SD,
+    USER_GRADE_SD,
+    USER_SD,
+    Model,
+    build_model,
+    members,
+)
+from doublefeature.posterior.draws import Draw, Posterior, member_starts
+from doublefeature.posterior.strangers import member_counts
+from doublefeature.ratings import Ratings
+
+FloatArray = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+SCANS = 8
+"""Scans over a new row's features in each draw, after a greedy start."""
+_ONE_SCALE: FloatArray = np.ones(1)
+_CERTAIN: FloatArray = np.zeros(1)
+_NOTHING: FloatArray = np.zeros(0)
+
+
+class NewRow(NamedTuple):
+    """A row's ratings, codes of the other side ascending, and what is known of the row besides."""
+
+    codes: Codes
+    levels: Codes
+    covariates: FloatArray = _NOTHING  # a user's shift the offset, an item's memberships and offset; empty: unknown
+    known: int = -1  # code of the user whose ratings these are now; −1: a new row
+
+
+class FoldBase:
+    """A posterior made ready to take in new rows: built once for a model, then asked for every row."""
+
+    def __init__(self, posterior: Posterior, ratings: Ratings, priors: Priors, seed: int) -> None:
+        self.posterior = posterior
+        self._ratings = ratings
+        self._priors = priors
+        self._tag = f"{seed} {ratings.fingerprint}".encode()
+
+    def prepare(self) -> None:
+        """Do now what the first fold-in of a user would do."""
+        for place in range(len(self.posterior)):
+            self._items[place], self._user_counts[place]
+        self.user_traits(np.zeros(0, np.int64))
+        self._user_tilts  # noqa: B018
+
+    def fold_user(
+        self, row: NewRow, *, copies: int = 1, scans: int = SCANS, draws: Sequence[int] | None = None
+    ) -> Posterior:
+        """Return the draws with the row, so many independent copies of it, in place of all users."""
+        key, traits = self._key(b"user", row), self.user_traits(row.codes)
+        found = []
+        for place in range(len(self.posterior)) if draws is None else draws:
+            draw = self.posterior.draws[place]
+            noise = np.full(row.codes.size, draw.hyper[NOISE])
+            rated = Rated(row.codes, row.levels, noise, self.posterior.base, draw.cutpoints)
+            prior = self._user_prior(place, row, traits)
+            rows = _fold(draw, self._items[place], prior, rated, (scans, key, copies))
+            found.append(_with_users(draw, rows))
+        return Posterior(self.posterior.base, found, scales=self.posterior.scales)
+
+    def fold_item(self, row: NewRow, *, scans: int = SCANS) -> Posterior:
+        """Return the draws with the row in place of all items."""
+        key, traits = self._key(b"item", row), self.item_traits(row)
+        found = []
+        for place, draw in enumerate(self.posterior):
+            noise = draw.hyper[NOISE] * self.posterior.scales[draw.user_scale[row.codes]]
+            rated = Rated(row.codes, row.levels, noise, self.posterior.base, draw.cutpoints)
+            prior = self._item_prior(place, traits)
+            rows = _fold(draw, self._users[place], prior, rated, (scans, key, 1))
+            found.append(_with_items(draw, rows))
+        return Posterior(self.posterior.base, found, scales=self.posterior.scales)
+
+    def user_traits(self, items: Codes) -> FloatArray:
+        """Return what a user's choice of items says, in the model's traits; nothing where it has none."""
+        return self._user_projection.traits(items) if self._user_projection is not None else _NOTHING
+
+    def item_traits(self, row: NewRow) -> FloatArray:
+        """Return an item's traits: what its raters say, and its covariates (0 where they are not known)."""
+        choices = self._item_projection.traits(row.codes) if self._item_projection is not None else _NOTHING
+        table = self._ratings.covariates.items
+        width = 0 if table is None else table.shape[1]
+        return np.concatenate([choices, row.covariates if row.covariates.size else np.zeros(width)])
+
+    def _key(self, side: bytes, row: NewRow) -> np.uint64:
+        """Return 64 bits that stand for the model, the side and the ratings."""
+        parts = (self._tag, side, row.codes.astype("<i8").tobytes(), row.levels.astype("<i8").tobytes())
+        digest = hashlib.sha256(b"\n".join(parts)).digest()
+        return np.uint64(int.from_bytes(digest[:8], "little"))
+
+    def _user_prior(self, place: int, row: NewRow, traits: FloatArray) -> RowPrior:
+        draw, priors, scales = self.posterior.draws[place], self._priors, self.posterior.scales
+        counts, n_others = self._user_counts[place], draw.user_offset.size
+        if row.known >= 0:
+            counts = counts - members(draw.user_words[row.known : row.known + 1], np.arange(counts.size))[0]
+            n_others -= 1
+        with np.errstate(divide="ignore"):
+            log_odds = np.log(counts) - np.log(n_others + 1.0 - counts)
+        mean = 0.0
+        if self._user_tilts is not None:
+            tilt = self._user_tilts[place]
+            if tilt.weights.shape[1]:
+                log_odds = np.where(counts > 0, tilt.weights[:, 0] + tilt.weights[:, 1:] @ traits, -np.inf)
+            mean = float(tilt.offset[: traits.size] @ traits)
+            mean += float(tilt.offset[traits.size :][: row.covariates.size] @ row.covariates)
+        return RowPrior(
+            log_odds=log_odds,
+            centre=np.ones(counts.size),
+            sd=float(draw.hyper[USER_GRADE_SD]) if draw.user_graded else 0.0,
+            offset_mean=mean,
+            offset_sd=float(draw.hyper[USER_SD]) if priors.user_offsets else 0.0,
+            factor_sd=float(draw.hyper[REMAINDER_SD]),
+            scales=scales,
+            scale_logs=scale_log_weights(scales, float(draw.hyper[SCALE_SD])) if scales.size > 1 else _CERTAIN,
+        )
+
+    def _item_prior(self, place: int, traits: FloatArray) -> RowPrior:
+        draw, priors = self.posterior.draws[place], self._priors
+        log_odds, mean = np.log(draw.item_rate) - np.log1p(-draw.item_rate), 0.0
+        if self._item_tilts is not None:
+            tilt = self._item_tilts[place]
+            log_odds, mean = tilt.weights[:, 0] + tilt.weights[:, 1:] @ traits, float(tilt.offset @ traits)
+        return RowPrior(
+            log_odds=log_odds,
+            centre=draw.effect,
+            sd=float(draw.hyper[GRADE_SD]) if draw.graded else 0.0,
+            offset_mean=mean,
+            offset_sd=float(draw.hyper[ITEM_SD]) if priors.item_offsets else 0.0,
+            factor_sd=float(draw.hyper[REMAINDER_SD]),
+            scales=_ONE_SCALE,
+            scale_logs=_CERTAIN,
+        )
+
+    @cached_property
+    def _model(self) -> Model:
+        ratings = self._ratings
+        traits = traits_of(ratings.arrays, self._priors, ratings.covariates)
+        return build_model(self._priors, ratings.n_users, ratings.n_items, ratings.n_levels, traits)
+
+    @cached_property
+    def _user_projection(self) -> Projection | None:
+        return project_users(self._ratings.arrays, self._model.user_traits) if self._priors.choices else None
+
+    @cached_property
+    def _item_projection(self) -> Projection | None:
+        if not self._priors.item_choices:
+            return None
+        return project_items(self._ratings.arrays, self._model.item_traits[:, : self._priors.choices + 1])
+
+    @cached_property
+    def _user_tilts(self) -> list[Tilt] | None:
+        if not self._model.user_offset_traits.shape[1]:
+            return None
+        return [user_tilt(draw, self._model) for draw in self.posterior]
+
+    @cached_property
+    def _item_tilts(self) -> list[Tilt] | None:
+        if not self._model.item_traits.shape[1]:
+            return None
+        return [item_tilt(draw, self._model) for draw in self.posterior]
+
+    @cached_property
+    def _items(self) -> list[Others]:
+        return [_items_of(draw) for draw in self.posterior]
+
+    @cached_property
+    def _users(self) -> list[Others]:
+        return [_users_of(draw) for draw in self.posterior]
+
+    @cached_property
+    def _user_counts(self) -> list[FloatArray]:
+        return [member_counts(draw.user_words, draw.n_features) for draw in self.posterior]
+
+
+def _items_of(draw: Draw) -> Others:
+    first = member_starts(draw.item_words)[:-1]
+    return Others(draw.item_words, first, draw.item_effect, draw.effect, draw.item_offset, draw.item_factor)
+
+
+def _users_of(draw: Draw) -> Others:
+    first, ones = member_starts(draw.user_words)[:-1], np.ones(draw.n_features)
+    return Others(draw.user_words, first, draw.user_grade, ones, draw.user_offset, draw.user_factor)
+
+
+def _fold(draw: Draw, others: Others, prior: RowPrior, rated: Rated, told: tuple[int, np.uint64, int]) -> FoldedRows:
+    scans, key, copies = told
+    rows = FoldedRows(
+        np.zeros((copies, others.words.shape[1]), np.uint64),
+        np.empty(copies * draw.n_features),
+        np.zeros(1, np.int64),
+        np.zeros(copies),
+        np.zeros(copies, np.uint8),
+        np.zeros((copies, draw.rank)),
+    )
+    place = np.uint64(draw.chain << 32 | draw.sweep)
+    fold_row(others, prior, rated, scans, key, place, rows)
+    return rows
+
+
+def _with_users(draw: Draw, rows: FoldedRows) -> Draw:
+    """Return the draw with these rows in place of its users."""
+    return draw._replace(
+        user_words=rows.words,
+        user_offset=rows.offset,
+        user_scale=rows.scale,
+        user_grade=rows.packed[: rows.filled[0]] if draw.user_graded else draw.user_grade,
+        user_factor=rows.factor,
+    )
+
+
+def _with_items(draw: Draw, rows: FoldedRows) -> Draw:
+    """Return the draw with these rows in place of its items."""
+    return draw._replace(
+        item_words=rows.words,
+        item_offset=rows.offset,
+        item_effect=rows.packed[: rows.filled[0]] if draw.graded else draw.item_effect,
+        item_factor=rows.factor,
+    )
