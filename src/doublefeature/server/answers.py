@@ -118,11 +118,9 @@ def _pair_rows(
 
 
 def _personal(loaded: Loaded, person: Person) -> dict[str, Any]:
-    draws = None if person.as_fitted or not person.ratings else person.folded(loaded).effective_draws
     return {
         "model": loaded.version,
         "user": person.user,
         "source": person.source,
         "n_ratings": len(person.ratings),
-        "effective_draws": draws,
     }

@@ -26,7 +26,6 @@ class Personal(Answer):
         description="posterior: learnt with the model; fold-in: from ratings since then or sent along; prior: anybody."
     )
     n_ratings: int = Field(description="Ratings of this person that the answer rests on.")
-    effective_draws: float | None = Field(None, description="Fold-in only: how many draws the ratings are likely under.")
 
 
 class RecommendedItem(Row):
