@@ -21,7 +21,9 @@ class Role(StrEnum):
 
 def serve(
     model: Model,
-    host: Annotated[str, typer.Option(help="Address to listen on; one that others can reach needs --keys.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; one that others can reach needs --keys.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     database: Annotated[
         str | None,
@@ -31,7 +33,9 @@ def serve(
         ),
     ] = None,
     keys: Annotated[Path | None, typer.Option(help="File of API keys made by new-key.")] = None,
-    rate: Annotated[float, typer.Option(min=0.1, help="Requests a second that one key, or one address, may send.")] = 500,
+    rate: Annotated[
+        float, typer.Option(min=0.1, help="Requests a second that one key, or one address, may send.")
+    ] = 500,
     workers: Annotated[int, typer.Option(min=1, help="Threads that compute answers.")] = 2,
     queue: Annotated[int, typer.Option(min=0, help="Requests that may wait for them; more get 503.")] = 32,
 ) -> None:
@@ -56,7 +60,9 @@ def serve(
 def new_key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whom the key is for.")],
     keys: Annotated[Path, typer.Option(help="File of keys; made if it is not there.")],
-    role: Annotated[Role, typer.Option(help="What the key may do: ask, or also change ratings and models.")] = Role.READ,
+    role: Annotated[
+        Role, typer.Option(help="What the key may do: ask, or also change ratings and models.")
+    ] = Role.READ,
 ) -> None:
     """Make an API key: it is printed once, and only its hash is kept."""
     from doublefeature.server.keys import new_key as make

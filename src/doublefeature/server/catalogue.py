@@ -90,11 +90,15 @@ def blocks(loaded: Loaded) -> out.Blocks:
 def find_items(loaded: Loaded, search: str, limit: int, offset: int) -> out.ItemList:
     """Return items whose title or id holds a text: those that begin with it first, then by number of ratings."""
     ratings = loaded.model.ratings_
-    texts = loaded.fact("item texts", lambda: [f"{loaded.model.title(item)} {item}".casefold() for item in ratings.items])
+    texts = loaded.fact(
+        "item texts", lambda: [f"{loaded.model.title(item)} {item}".casefold() for item in ratings.items]
+    )
     counts = np.diff(ratings.arrays.item_ptr)
     found = _matches(texts, search, counts)
     rows = [
-        out.ItemRow(item=ratings.items[code], title=loaded.model.title(ratings.items[code]), **_habits(loaded, code, "item"))
+        out.ItemRow(
+            item=ratings.items[code], title=loaded.model.title(ratings.items[code]), **_habits(loaded, code, "item")
+        )
         for code in found[offset : offset + limit]
     ]
     return out.ItemList(model=loaded.version, total=len(found), items=rows)

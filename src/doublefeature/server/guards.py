@@ -34,7 +34,6 @@ HEADERS = (
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
-
 class Guards:
     """Wraps the application."""
 

@@ -82,7 +82,9 @@ def install(app: FastAPI) -> None:
 
 def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    told = [f"{'.'.join(str(part)[:40] for part in one['loc'])[:120]}: {one['msg'][:120]}" for one in error.errors()[:3]]
+    told = [
+        f"{'.'.join(str(part)[:40] for part in one['loc'])[:120]}: {one['msg'][:120]}" for one in error.errors()[:3]
+    ]
     return problem(422, "; ".join(told).encode("utf-8", "replace").decode())
 
 

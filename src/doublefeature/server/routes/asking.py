@@ -52,7 +52,9 @@ async def recommend(service: Serving, asked: AskRecommendations) -> out.Recommen
 @router.post("/predictions")
 async def predict_pairs(service: Serving, asked: AskPairs) -> out.Predictions:
     """Predict ratings of (user, item) pairs; for unknown ids the prior answers, and the answer says so."""
-    return await service.look(lambda loaded: answers.predictions_of_pairs(loaded, asked, _changed(service, loaded, asked)))
+    return await service.look(
+        lambda loaded: answers.predictions_of_pairs(loaded, asked, _changed(service, loaded, asked))
+    )
 
 
 @router.post("/predictions/items")
@@ -85,15 +87,11 @@ async def explain_to_user(
 @router.post("/explanations")
 async def explain(service: Serving, asked: AskExplanation) -> out.ExplanationAnswer:
     """Take the score apart for a person known or described by ratings."""
-    return await service.ask(
-        asked, lambda loaded, person: answers.explanation(loaded, person, asked.item, asked.mass)
-    )
+    return await service.ask(asked, lambda loaded, person: answers.explanation(loaded, person, asked.item, asked.mass))
 
 
 @router.get("/users/{user:id}/questions", responses=responses(404))
-async def questions_to_user(
-    service: Serving, user: UserId, n: Annotated[int, Query(ge=1, le=50)] = 1
-) -> out.Questions:
+async def questions_to_user(service: Serving, user: UserId, n: Annotated[int, Query(ge=1, le=50)] = 1) -> out.Questions:
     """Name the items whose rating by the user would tell most about them."""
     return await service.ask(About(user=user), lambda loaded, person: answers.questions(loaded, _someone(person), n))
 

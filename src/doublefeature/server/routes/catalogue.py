@@ -52,9 +52,7 @@ async def item_detail(service: Serving, item: ItemId) -> out.ItemDetail:
 
 
 @router.get("/items/{item:id}/similar")
-async def similar_items(
-    service: Serving, item: ItemId, n: Annotated[int, Query(ge=1, le=100)] = 10
-) -> out.Similar:
+async def similar_items(service: Serving, item: ItemId, n: Annotated[int, Query(ge=1, le=100)] = 10) -> out.Similar:
     """List items that the same people like."""
     return await service.look(lambda loaded: catalogue.similar(loaded, item, n))
 
