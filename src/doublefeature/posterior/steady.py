@@ -76,7 +76,7 @@ def drop_user(source: Path, target: Path, user: int, sizes: tuple[int, int]) -> 
     with suppress(OSError, StoreError):
         found = _read(source, sizes)
         left = replace(found, user_members=np.delete(found.user_members, user, axis=0))
-        _write(target, _only(left, left.user_members.any(axis=0)))
+        _write(target, _only(left, np.asarray(left.user_members.any(axis=0))))
 
 
 def _read(folder: Path, sizes: tuple[int, int]) -> Allocation:

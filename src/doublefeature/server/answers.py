@@ -48,7 +48,7 @@ def predictions_of_pairs(loaded: Loaded, asked: AskPairs, changed: Sequence[Pers
     return out.Predictions(model=loaded.version, levels=list(whole.levels), mass=asked.mass, pairs=rows)
 
 
-def predictions_for(loaded: Loaded, person: Person, items: Sequence[Hashable], mass: float) -> out.Predictions:
+def predictions_for(loaded: Loaded, person: Person, items: Sequence[int | str], mass: float) -> out.Predictions:
     """Return what is predicted for a person and some items."""
     wanted = [as_id(loaded, item, "item") for item in items]
     if person.as_fitted:
@@ -59,14 +59,14 @@ def predictions_for(loaded: Loaded, person: Person, items: Sequence[Hashable], m
     return out.Predictions(model=loaded.version, levels=list(found.levels), mass=mass, pairs=rows)
 
 
-def preference(loaded: Loaded, person: Person, item_a: Hashable, item_b: Hashable) -> out.PreferenceAnswer:
+def preference(loaded: Loaded, person: Person, item_a: int | str, item_b: int | str) -> out.PreferenceAnswer:
     """Return whether a person would rate A above B."""
     a, b = as_id(loaded, item_a, "item"), as_id(loaded, item_b, "item")
     found = loaded.model.prefer(person.user, a, b) if person.as_fitted else person.folded(loaded).prefer(a, b)
     return out.PreferenceAnswer(**_personal(loaded, person), a=a, b=b, **vars(found))
 
 
-def explanation(loaded: Loaded, person: Person, given: Hashable, mass: float) -> out.ExplanationAnswer:
+def explanation(loaded: Loaded, person: Person, given: int | str, mass: float) -> out.ExplanationAnswer:
     """Return why a person would rate an item so."""
     item = as_id(loaded, given, "item")
     if person.as_fitted:
@@ -88,10 +88,7 @@ def explanation(loaded: Loaded, person: Person, given: Hashable, mass: float) ->
 
 def questions(loaded: Loaded, person: Person, n: int) -> out.Questions:
     """Return which items to ask a person about next."""
-    rows = [
-        out.QuestionRow(item=row.item, title=loaded.model.title(row.item), gain=row.gain, mean=row.mean)
-        for row in person.folded(loaded).next_question(n)
-    ]
+    rows = [out.QuestionRow.model_validate(row._asdict()) for row in person.folded(loaded).next_question(n)]
     return out.Questions(**_personal(loaded, person), items=rows)
 
 
@@ -106,12 +103,14 @@ def _pair_rows(
     for (who, item), there, values in zip(found.pairs, found.known.tolist(), zip(*columns, strict=True), strict=True):
         told: dict[str, Any] = dict(zip(names, values, strict=True))
         rows.append(
-            out.PredictedPair(
-                user=who if known is None else user,
-                item=item,
-                known_user=there[0] if known is None else known,
-                known_item=there[1],
-                **told,
+            out.PredictedPair.model_validate(
+                {
+                    "user": who if known is None else user,
+                    "item": item,
+                    "known_user": there[0] if known is None else known,
+                    "known_item": there[1],
+                    **told,
+                }
             )
         )
     return rows

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import cast
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +40,7 @@ def feature(loaded: Loaded, number: int) -> out.FeatureDetail:
     found = loaded.model.features_
     if number >= len(found):
         raise NotFoundError(f"there is no such feature: the model has {len(found)}, counted from 0.")
-    one, users = found[number], loaded.model.ratings_.users
+    one, users = found[number], loaded.users
     order = np.argsort(-one.user_probability[one.users], kind="stable")[:_MOST_MEMBERS]
     members = [
         out.FeatureUser(user=users[code], probability=float(one.user_probability[code]))
@@ -89,17 +88,13 @@ def blocks(loaded: Loaded) -> out.Blocks:
 
 def find_items(loaded: Loaded, search: str, limit: int, offset: int) -> out.ItemList:
     """Return items whose title or id holds a text: those that begin with it first, then by number of ratings."""
-    ratings = loaded.model.ratings_
-    texts = loaded.fact(
-        "item texts", lambda: [f"{loaded.model.title(item)} {item}".casefold() for item in ratings.items]
-    )
+    ratings, items = loaded.model.ratings_, loaded.items
+    texts = loaded.fact("item texts", lambda: [f"{loaded.model.title(item)} {item}".casefold() for item in items])
     counts = np.diff(ratings.arrays.item_ptr)
     found = _matches(texts, search, counts)
     rows = [
-        out.ItemRow(
-            item=ratings.items[code], title=loaded.model.title(ratings.items[code]), **_habits(loaded, code, "item")
-        )
-        for code in found[offset : offset + limit]
+        out.ItemRow(item=items[code], title=loaded.model.title(items[code]), n_ratings=n, mean=mean)
+        for code, (n, mean) in _habits(loaded, found[offset : offset + limit], "item")
     ]
     return out.ItemList(model=loaded.version, total=len(found), items=rows)
 
@@ -110,8 +105,8 @@ def find_users(loaded: Loaded, search: str, limit: int, offset: int) -> out.User
     texts = loaded.fact("user texts", lambda: [str(user).casefold() for user in ratings.users])
     found = _matches(texts, search, np.diff(ratings.arrays.user_ptr))
     rows = [
-        out.UserRow(user=ratings.users[code], **_habits(loaded, code, "user"))
-        for code in found[offset : offset + limit]
+        out.UserRow(user=loaded.users[code], n_ratings=n, mean=mean)
+        for code, (n, mean) in _habits(loaded, found[offset : offset + limit], "user")
     ]
     return out.UserList(model=loaded.version, total=len(found), users=rows)
 
@@ -144,7 +139,7 @@ def similar(loaded: Loaded, given: str, n: int) -> out.Similar:
 
 def user(loaded: Loaded, person: Person, n_changes: int) -> out.UserDetail:
     """Return what is known of a user."""
-    if not person.known and not n_changes:
+    if person.user is None or not (person.known or n_changes):
         raise NotFoundError("this user is not known.")
     ratings = loaded.model.ratings_
     places = {level: place for place, level in enumerate(ratings.levels)}
@@ -152,7 +147,7 @@ def user(loaded: Loaded, person: Person, n_changes: int) -> out.UserDetail:
     code = ratings.user_code(person.user) if person.known else None
     return out.UserDetail(
         model=loaded.version,
-        user=cast(str | int, person.user),
+        user=person.user,
         in_model=person.known,
         n_ratings=len(person.ratings),
         n_changes=n_changes,
@@ -163,7 +158,7 @@ def user(loaded: Loaded, person: Person, n_changes: int) -> out.UserDetail:
     )
 
 
-def _known_item(loaded: Loaded, given: str) -> tuple[Hashable, int]:
+def _known_item(loaded: Loaded, given: str) -> tuple[int | str, int]:
     label = as_id(loaded, given, "item")
     if not loaded.model.knows_item(label):
         raise NotFoundError("the model does not know this item.")
@@ -171,14 +166,14 @@ def _known_item(loaded: Loaded, given: str) -> tuple[Hashable, int]:
 
 
 def _alike(loaded: Loaded, code: int) -> list[out.SimilarUser]:
-    users = loaded.model.ratings_.users
+    users = loaded.users
     found = loaded.fact(("alike", code), lambda: similar_users(loaded.model.posterior_, code, _NEIGHBOURS))
     pairs = zip(found.codes.tolist(), found.correlation.tolist(), strict=True)
     return [out.SimilarUser(user=users[other], correlation=value) for other, value in pairs]
 
 
 def _leading(loaded: Loaded, one: FeatureSummary, most: int) -> list[out.FeatureItem]:
-    items, model = loaded.model.ratings_.items, loaded.model
+    items, model = loaded.items, loaded.model
     effects = None if one.leading_effects is None else one.leading_effects.mean
     return [
         out.FeatureItem(
@@ -216,10 +211,12 @@ def _levels_given(loaded: Loaded, code: int, role: str) -> NDArray[np.uint8]:
     return arrays.levels[arrays.positions[arrays.item_ptr[code] : arrays.item_ptr[code + 1]]]
 
 
-def _habits(loaded: Loaded, code: int, role: str) -> dict[str, int | float | None]:
-    given = _levels_given(loaded, code, role)
+def _habits(loaded: Loaded, codes: list[int], role: str) -> Iterator[tuple[int, tuple[int, float | None]]]:
+    """Yield each code with how many ratings there are, and their mean."""
     values = level_values(loaded.model.ratings_.levels)
-    return {"n_ratings": int(given.size), "mean": float(values[given].mean()) if given.size else None}
+    for code in codes:
+        given = _levels_given(loaded, code, role)
+        yield code, (int(given.size), float(values[given].mean()) if given.size else None)
 
 
 def _counts(loaded: Loaded, counts: NDArray[np.int64]) -> list[out.LevelCount]:

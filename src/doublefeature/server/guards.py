@@ -1,5 +1,6 @@
-"""The outer ring around the application: every request is named, counted, limited in size and time, and answered with
-headers that keep browsers strict.
+"""The outer ring around the application.
+
+Every request is named, counted, limited in size and time, and answered with headers that keep browsers strict.
 """
 
 from __future__ import annotations

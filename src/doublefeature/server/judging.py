@@ -39,7 +39,7 @@ def info(loaded: Loaded, alarm: str | None) -> out.ModelInfo:
         finished=model.finished_,
         features=model.allocation_.n_features,
         titled=any("title" in row for row in model.items_.values()),
-        user_example=ratings.users[0] if ratings.n_users else None,
+        user_example=loaded.users[0] if ratings.n_users else None,
         alarm=alarm,
         priors=model.priors_.to_dict(),
         schedule=model.schedule_.to_dict(),

@@ -1,4 +1,4 @@
-"""One JSON line on stderr per request and per event; addresses and bodies, which may tell about people, are left out."""
+"""One JSON line on stderr per request and event; addresses and bodies, which may tell about people, are left out."""
 
 from __future__ import annotations
 

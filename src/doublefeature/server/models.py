@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,8 @@ class Loaded:
         self.model = DoubleFeature.load(path)
         if read_manifest_text(path) != text:
             raise StoreError(f"{path}: the folder is being written to. Wait until the fit has ended.")
+        self.users = cast(Sequence[int | str], self.model.ratings_.users)
+        self.items = cast(Sequence[int | str], self.model.ratings_.items)
         self.version = hashlib.sha256(text).hexdigest()[:16]
         self.folds: Cache[Hashable, object] = Cache(_MOST_FOLDS)
         self.facts: Cache[Hashable, object] = Cache(_MOST_FACTS)

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from doublefeature.server.schemas.asked import About, Rated
 
 History = dict[Hashable, Level]
+"""Ratings by item."""
 
 
 @dataclass(frozen=True)
 class Person:
     """Someone with ratings. `changed` says whether these are other than what the model learnt from."""
 
-    user: Hashable | None
+    user: int | str | None
     ratings: History
     known: bool  # whether the model has the user
     changed: bool
@@ -55,7 +56,7 @@ def find_person(loaded: Loaded, about: About, changes: Changes) -> Person:
     return Person(user, _sent(loaded, about.ratings), known, changed=True)
 
 
-def stored_person(loaded: Loaded, user: Hashable | None, changes: Changes) -> Person:
+def stored_person(loaded: Loaded, user: int | str | None, changes: Changes) -> Person:
     """Return a user as the model and the database know them."""
     known = user is not None and loaded.model.knows_user(user)
     fitted = fitted_ratings(loaded, user) if known else {}
@@ -76,22 +77,18 @@ def fitted_ratings(loaded: Loaded, user: Hashable) -> History:
     return {item: level for part in parts if part is not None for item, level in part.rated_items(user).items()}
 
 
-def as_id(loaded: Loaded, given: Hashable, role: str) -> Hashable:
+def as_id(loaded: Loaded, given: int | str, role: str) -> int | str:
     """Return the id that a text in an address, or a value in a body, stands for.
 
     A known id, as it is or as the number it spells; else a new id, which must be of the same kind as all others.
     """
     model = loaded.model
-    ids, has = (
-        (model.ratings_.users, model.ratings_.has_user)
-        if role == "user"
-        else (model.ratings_.items, model.ratings_.has_item)
-    )
+    ids, has = (loaded.users, model.ratings_.has_user) if role == "user" else (loaded.items, model.ratings_.has_item)
     if has(given):
         return given
     text = str(given)
     found = model.as_user(text) if role == "user" else model.as_item(text)
-    if has(found):
+    if isinstance(found, int | str) and has(found):
         return found
     if all_numbers(loaded, role, ids):
         if not _spells_number(text):
@@ -105,12 +102,12 @@ def all_numbers(loaded: Loaded, role: str, ids: Sequence[Hashable]) -> bool:
     return loaded.fact(("numbers", role), lambda: all(isinstance(label, int) for label in ids))
 
 
-def known_items(loaded: Loaded, given: Iterable[Hashable] | None) -> list[Hashable] | None:
+def known_items(loaded: Loaded, given: Iterable[int | str] | None) -> list[Hashable] | None:
     """Return items that must be the model's."""
     return None if given is None else [known_item(loaded, item) for item in given]
 
 
-def known_item(loaded: Loaded, given: Hashable) -> Hashable:
+def known_item(loaded: Loaded, given: int | str) -> int | str:
     """Return an item that must be the model's."""
     item = as_id(loaded, given, "item")
     if not loaded.model.knows_item(item):

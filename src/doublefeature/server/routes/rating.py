@@ -82,12 +82,14 @@ def _list(service: Service, user: str) -> out.UserRatings:
     if not loaded.model.knows_user(who) and not changes:
         raise NotFoundError("this user is not known.")
     rows = [
-        out.RatingRow(
-            item=item,
-            title=loaded.model.title(item),
-            rating=rating,
-            known_item=loaded.model.knows_item(item),
-            changed=item in changes,
+        out.RatingRow.model_validate(
+            {
+                "item": item,
+                "title": loaded.model.title(item),
+                "rating": rating,
+                "known_item": loaded.model.knows_item(item),
+                "changed": item in changes,
+            }
         )
         for item, rating in sorted(_ratings_now(service, loaded, who).items(), key=lambda pair: str(pair[0]))
     ]

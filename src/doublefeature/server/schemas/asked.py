@@ -34,7 +34,7 @@ class About(Asked):
     """
 
     user: Id | None = None
-    ratings: list[Rated] | None = Field(None, max_length=MOST_RATINGS)
+    ratings: list[Rated] | None = Field(default=None, max_length=MOST_RATINGS)
 
 
 class AskRecommendations(About):
@@ -42,10 +42,10 @@ class AskRecommendations(About):
 
     n: HowMany = 10
     rank_by: RankBy = "mean"
-    level: Level | None = Field(None, description="Level for at_least; default: three quarters up the scale.")
-    quantile: float = Field(0.1, ge=0.001, le=0.999, allow_inf_nan=False, description="Quantile for lower.")
-    allow: list[Id] | None = Field(None, max_length=MOST_IDS, description="The only items to choose from.")
-    deny: list[Id] | None = Field(None, max_length=MOST_IDS, description="Items never to recommend.")
+    level: Level | None = Field(default=None, description="Level for at_least; default: three quarters up the scale.")
+    quantile: float = Field(default=0.1, ge=0.001, le=0.999, allow_inf_nan=False, description="Quantile for lower.")
+    allow: list[Id] | None = Field(default=None, max_length=MOST_IDS, description="The only items to choose from.")
+    deny: list[Id] | None = Field(default=None, max_length=MOST_IDS, description="Items never to recommend.")
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 0
 
 
@@ -94,5 +94,5 @@ class Reload(Asked):
     """Which model to serve from now on."""
 
     folder: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")] | None = Field(
-        None, description="Name of a folder beside the one served; default: read that one again."
+        default=None, description="Name of a folder beside the one served; default: read that one again."
     )
