@@ -151,14 +151,17 @@ class Storage:
 
 def _engine(address: str) -> sa.Engine:
     """Return an engine that keeps its promises: SQLite flushes at every commit, PostgreSQL checks connections."""
+    wrong = InputError("the database must be given as sqlite:///FILE or postgresql://USER@HOST/NAME.")
     try:
         url = sa.make_url(address)
     except ArgumentError:
-        raise InputError("the database must be given as sqlite:///FILE or postgresql://USER@HOST/NAME.") from None
+        raise wrong from None
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise InputError(f"databases of kind {show(url.drivername)} are not supported. Use sqlite or postgresql.")
+    if url.get_backend_name() == "sqlite" and (url.host or url.database in (None, "", ":memory:")):
+        raise wrong
     try:
         if url.get_backend_name() == "postgresql":
             return sa.create_engine(url, pool_size=8, max_overflow=8, pool_pre_ping=True, pool_timeout=5)
