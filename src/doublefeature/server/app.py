@@ -14,7 +14,9 @@ try:
     from fastapi import APIRouter, Depends, FastAPI
 except ImportError:
     raise MissingExtraError("serving a model", "server") from None
-from starlette.staticfiles import StaticFiles
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from doublefeature.server import problems
@@ -30,6 +32,7 @@ from doublefeature.server.workers import Workers
 
 API = "/api/v1"
 _WRITERS, _WRITE_QUEUE, _WRITE_SECONDS = 4, 64, 600.0
+_KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _ABOUT = """
 Recommendations that can say why and how sure. Every prediction is a probability for each level, averaged over the
 draws of a posterior; answers are the same bytes for the same model, ratings and question, and name the model's version.
@@ -78,9 +81,26 @@ def build_app(service: Service) -> FastAPI:
     app.include_router(api)
     app.include_router(health.router)
     app.include_router(health.numbers, dependencies=door)
-    app.mount("/", StaticFiles(directory=str(resources.files("doublefeature.server") / "page"), html=True))
+    app.routes.extend(_page())
     problems.install(app)
     return app
+
+
+def _page() -> list[Route]:
+    """Return a route for every file of the page: nothing else can be asked for."""
+    folder = resources.files("doublefeature.server") / "page"
+    return [
+        _file_route(file.name, file.read_bytes()) for file in folder.iterdir() if file.name.rpartition(".")[2] in _KINDS
+    ]
+
+
+def _file_route(name: str, content: bytes) -> Route:
+    kind = _KINDS[name.rpartition(".")[2]]
+
+    def send(_: Request) -> Response:
+        return Response(content, media_type=kind)
+
+    return Route("/" if name == "index.html" else f"/{name}", send, methods=["GET"], include_in_schema=False)
 
 
 def guarded(service: Service) -> ASGIApp:

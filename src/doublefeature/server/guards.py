@@ -28,10 +28,12 @@ HEADERS = (
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
+    (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+_MOST_HEADERS = 32 * 1024
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -90,6 +92,8 @@ class Guards:
     def _refusal(self, scope: Scope) -> Response | None:
         """Return why a request is refused by its head alone."""
         headers = dict(scope["headers"])
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > _MOST_HEADERS:
+            return problem(431, f"a request's headers may have {_MOST_HEADERS} bytes")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._settings.most_body:
             return self._too_large()

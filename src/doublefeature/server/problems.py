@@ -29,6 +29,7 @@ _NAMES = {
     421: "wrong host",
     422: "invalid",
     429: "too many requests",
+    431: "too large",
     500: "internal",
     503: "busy",
 }
@@ -48,7 +49,7 @@ def responses(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": Problem, "description": _NAMES[code]} for code in codes}
 
 
-COMMON = responses(400, 401, 403, 408, 413, 415, 421, 422, 429, 503)
+COMMON = responses(400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 503)
 """Failures that any route under /api may answer with."""
 
 
