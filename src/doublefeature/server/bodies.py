@@ -1,4 +1,4 @@
-"""Bodies read strictly: no repeated keys, no NaN, no endless depth."""
+"""Bodies read strictly: no repeated keys, no NaN, no endless depth; 5.0 and 5 are the same number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         """Return the body."""
         try:
-            return strict_json(await self.body())
+            return strict_json(await self.body(), whole=True)
         except StoreError as problem:
             raise HTTPException(422, str(problem)) from None
 
