@@ -44,7 +44,7 @@ class TestTryIt:
         assert len(rated(page)) == 5
         assert (now, page.locator(".prediction strong").all_inner_texts()) != (first, means)
         assert not set(rated(page)) & set(now)
-        page.wait_for_function("() => !document.querySelector('.reason .soft')")
+        page.wait_for_function("() => !document.querySelector('.why.soft')")
         for why in page.locator(".why").all_inner_texts():
             assert why.startswith("Why: ")
             assert len(why) > 20
