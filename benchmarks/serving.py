@@ -36,6 +36,7 @@ class Service:
     port: int
 
     def read(self, path: str) -> Any:
+        """Return what is at an address."""
         with urllib.request.urlopen(self.address + path, timeout=60) as answer:
             data = answer.read().decode()
         return json.loads(data) if data.startswith("{") else data
@@ -46,6 +47,7 @@ class Service:
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def wait_until_warm(self) -> float:
+        """Wait for the table of predictions and return how long that took."""
         began = time.monotonic()
         while "doublefeature_table_filled 1.0" not in self.read("metrics"):
             time.sleep(0.2)
@@ -76,10 +78,12 @@ class Tally:
     times: dict[int, list[float]] = field(default_factory=dict)
 
     def add(self, status: int, seconds: float) -> None:
+        """Count an answer."""
         self.statuses[status] += 1
         self.times.setdefault(status, []).append(seconds)
 
     def summary(self) -> dict[str, Any]:
+        """Return counts and latencies."""
         fine, shed = sorted(self.times.get(200, [])), sorted(self.times.get(503, []) + self.times.get(429, []))
         return {
             "statuses": dict(sorted(self.statuses.items())),
@@ -100,6 +104,7 @@ class Client:
         self.idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def send(self, method: str, path: str, body: bytes) -> int:
+        """Send a request and return the status, 0 when the connection broke."""
         reader, writer = self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -126,9 +131,11 @@ class Load:
         self.rng = random.Random(1)
 
     def known(self) -> tuple[str, str, bytes]:
+        """Ask for a known user."""
         return "GET", f"/api/v1/users/{self.rng.choice(self.users)}/recommendations", b""
 
     def folded(self) -> tuple[str, str, bytes]:
+        """Ask for somebody with fifty ratings."""
         items = self.rng.sample(self.items, min(FOLDED, len(self.items) - 1))
         rated = [{"item": item, "rating": self.rng.choice(self.levels)} for item in items]
         return "POST", "/api/v1/recommendations", json.dumps({"ratings": rated}).encode()
