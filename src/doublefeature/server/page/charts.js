@@ -72,7 +72,7 @@ export function calibration(bins) {
   const at = (share) => left + (side - left - 8) * share;
   const up = (share) => top + (side - left - top) * (1 - share);
   const marks = [0, 0.5, 1].flatMap((share) => [
-    s("text", { class: "tick", x: at(share), y: side - 18, "text-anchor": "middle" }, `${100 * share} %`),
+    s("text", { class: "tick", x: at(share), y: side - 18, "text-anchor": share === 1 ? "end" : "middle" }, `${100 * share} %`),
     s("text", { class: "tick", x: left - 6, y: up(share) + 4, "text-anchor": "end" }, `${100 * share} %`),
   ]);
   const points = bins.flatMap((bin) => [

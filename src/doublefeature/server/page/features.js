@@ -71,14 +71,23 @@ export async function showFeature(place, info, number) {
     h("div", { class: "two even" },
       h("section", {}, h("h2", {}, `Items (${feature.n_items})`), h("table", {},
         h("thead", {}, h("tr", {}, h("th", {}, "item"), h("th", {}, "effect"), h("th", {}, "belongs"))),
-        h("tbody", {}, items.map((row, k) => h("tr", {},
+        some(items.map((row, k) => h("tr", {},
           h("td", {}, link("items", row.item, named(row))),
           h("td", {}, strip({ mean: sizes[k], lower: Math.min(0, sizes[k]), upper: Math.max(0, sizes[k]) }, -most, most, { wide: 90 }), h("span", { class: "number" }, signed(sizes[k]))),
           h("td", { class: "narrow" }, meter(row.probability, "belongs"), percent(row.probability))))))),
       h("section", {}, h("h2", {}, `Users (${feature.n_users})`), h("table", {},
         h("thead", {}, h("tr", {}, h("th", {}, "user"), h("th", {}, "belongs"))),
-        h("tbody", {}, users.map((row) => h("tr", {}, h("td", {}, link("users", row.user, String(row.user))), h("td", { class: "narrow" }, meter(row.probability, "belongs"), percent(row.probability)))))),
+        some(users.map((row) => h("tr", {}, h("td", {}, link("users", row.user, String(row.user))), h("td", { class: "narrow" }, meter(row.probability, "belongs"), percent(row.probability)))))),
       users.length < feature.n_users ? h("p", { class: "soft" }, `The surest ${users.length} are shown.`) : null)));
+}
+
+// A table's body with its first rows, and a last row that brings the others.
+function some(rows, first = 25) {
+  const body = h("tbody", {}, rows.slice(0, first));
+  if (rows.length <= first) return body;
+  const last = h("tr", {}, h("td", { colspan: "3" }, h("button", { type: "button", class: "plain", onclick: () => last.replaceWith(...rows.slice(first)) }, `Show ${rows.length - first} more`)));
+  body.append(last);
+  return body;
 }
 
 export const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];

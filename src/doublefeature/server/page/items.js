@@ -1,7 +1,7 @@
 // Items: a list to search, and one item with its ratings, offset, features and neighbours.
 
 import { get, idPath } from "./api.js";
-import { counted, decimal, h, link, named, percent, replace, signed } from "./dom.js";
+import { decimal, h, link, named, percent, replace, signed } from "./dom.js";
 import { levelBars, meter, strip } from "./charts.js";
 import { fact } from "./features.js";
 import { searchList } from "./lists.js";
@@ -19,12 +19,12 @@ export async function showItem(place, info, id) {
   const [one, near] = await Promise.all([get(`/items/${idPath(id)}`), get(`/items/${idPath(id)}/similar`, { n: 8 })]);
   const levels = one.counts.map((row) => row.level), counts = one.counts.map((row) => row.count);
   const total = Math.max(1, one.n_ratings);
-  const others = Object.entries(one.columns).filter(([name]) => name !== "title");
+  const others = Object.entries(one.columns).filter(([name, value]) => name !== "title" && !/^column \d+$/.test(name) && value);
   replace(place,
     h("p", {}, h("a", { href: "#/items" }, "← all items")),
     h("h1", {}, named(one)),
-    others.length ? h("p", { class: "lead" }, others.map(([, value]) => value.replaceAll("|", ", ")).filter(Boolean).join(" · ")) : null,
-    h("dl", { class: "facts" }, fact("Id", String(one.item)), fact("Ratings", one.n_ratings.toLocaleString("en"))),
+    h("dl", { class: "facts" }, fact("Id", String(one.item)), fact("Ratings", one.n_ratings.toLocaleString("en")),
+      others.slice(0, 8).map(([name, value]) => fact(name, value.replaceAll("|", ", ")))),
     h("div", { class: "two even" },
       h("section", {}, h("h2", {}, "How it was rated"), levelBars(levels, counts.map((n) => n / total), { tall: 90, counts }),
         h("p", { class: "soft" }, "The ratings that were given.")),

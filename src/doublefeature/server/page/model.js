@@ -46,22 +46,19 @@ function truth(quality) {
       fact("Root mean squared error", decimal(quality.rmse, 3)), fact("Inside its 80 % sets", percent(quality.coverage_80)), fact("Calibration error", decimal(quality.calibration_error, 3))));
 }
 
-// The few marks that cards use: headings, bullets, paragraphs.
+// The few marks that cards use: headings, bullets, paragraphs; lines that follow one another belong together.
 function markdown(text) {
   const out = [];
-  let list = null;
+  let open = null;
   for (const line of text.split("\n")) {
-    if (line.startsWith("* ")) {
-      if (!list) out.push(list = h("ul"));
-      list.append(h("li", {}, line.slice(2)));
-      continue;
-    }
-    list = line.trim() ? list : null;
+    if (line.startsWith("# ")) continue;
     if (line.startsWith("## ")) out.push(h("h3", {}, line.slice(3)));
-    else if (line.trim() && !line.startsWith("# ")) {
-      if (list) list.lastChild.append(` ${line.trim()}`);
-      else out.push(h("p", {}, line));
-    }
+    else if (line.startsWith("* ")) {
+      if (out.at(-1)?.tagName !== "UL") out.push(h("ul"));
+      out.at(-1).append(open = h("li", {}, line.slice(2)));
+    } else if (line.trim() && open) open.append(` ${line.trim()}`);
+    else if (line.trim()) out.push(open = h("p", {}, line.trim()));
+    if (!line.trim() || line.startsWith("#")) open = null;
   }
   return out;
 }

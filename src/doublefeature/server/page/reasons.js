@@ -1,6 +1,6 @@
 // Why a prediction is what it is: one sentence, and behind it the whole sum.
 
-import { h, link, signed, percent, run } from "./dom.js";
+import { counted, h, percent, run, signed } from "./dom.js";
 import { strip, levelBars } from "./charts.js";
 
 // Returns a function from a feature's number to a few of its items, for people who do not know features by number.
@@ -13,11 +13,11 @@ export function featureNames(list) {
 
 export function sentence(told, nameOf, who = "you") {
   const you = who === "you";
-  const parts = told.features.filter((part) => part.feature !== null && Math.abs(part.contribution.mean) >= 0.05)
+  const parts = told.features.filter((part) => part.feature !== null && part.shared >= 0.3 && Math.abs(part.contribution.mean) >= 0.05)
     .map((part) => ({
       size: part.contribution.mean,
       words: [
-        signed(part.contribution.mean), you ? " because you seem to share " : " because they seem to share ",
+        signed(part.contribution.mean), ` because ${you ? "you" : "they"} ${part.shared >= 0.6 ? "seem to" : "may"} share `,
         h("a", { href: `#/features/${part.feature}` }, `feature ${part.feature}`), ` (${nameOf(part.feature)})`,
       ],
     }));
@@ -39,7 +39,7 @@ export function wholeSum(told, nameOf) {
     ["everybody starts at", { mean: told.base, lower: told.base, upper: told.base }, ""],
     ["this item in general", told.item_offset, ""],
     ["this person’s habit", told.user_offset, ""],
-    ...told.features.map((part) => [
+    ...told.features.filter((part) => part.feature === null || !small(part)).map((part) => [
       part.feature === null ? "all other features" : h("a", { href: `#/features/${part.feature}` }, `feature ${part.feature}`),
       part.contribution,
       part.feature === null ? "" : `shared with ${percent(part.shared)}: ${nameOf(part.feature)}`,
@@ -47,14 +47,18 @@ export function wholeSum(told, nameOf) {
     ...(told.remainder ? [["what no feature says", told.remainder, ""]] : []),
     [h("strong", {}, "adds up to"), told.score, "about the rating expected, before it is cut to the levels"],
   ];
+  const hidden = told.features.filter((part) => part.feature !== null && small(part)).length;
   const ends = rows.flatMap(([, part]) => [part.lower, part.upper, 0]);
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
   return h("div", { class: "sum" },
     h("table", {}, h("caption", {}, `How the prediction adds up, in levels; lines hold ${percent(told.mass)} of the plausible values`),
       h("tbody", {}, rows.map(([name, part, note]) => h("tr", {},
         h("th", { scope: "row" }, name), h("td", { class: "number" }, signed(part.mean, 2)),
-        h("td", {}, strip(part, low, high)), h("td", { class: "soft" }, note))))));
+        h("td", {}, strip(part, low, high)), h("td", { class: "soft" }, note))))),
+    hidden ? h("p", { class: "soft" }, `${counted(hidden, "feature")} of less than 0.02 each ${hidden === 1 ? "is" : "are"} not shown.`) : null);
 }
+
+const small = (part) => Math.abs(part.contribution.mean) < 0.02;
 
 export function prediction(row, levels) {
   return h("div", { class: "prediction" }, levelBars(levels, row.proba),
