@@ -88,9 +88,11 @@ class TestLookingAround:
     def test_from_a_list_to_an_item_a_user_and_a_feature(self, watched):
         page = watched.page
         watched.open("#/items")
+        page.wait_for_selector("h1:has-text('Items')")
         page.locator("tbody a").first.click()
         page.wait_for_selector("h2:has-text('How it was rated')")
         watched.open("#/users")
+        page.wait_for_selector("h1:has-text('Users')")
         page.locator("tbody a").first.click()
         page.wait_for_selector("h2:has-text('What they would be recommended')")
         page.locator("details summary").first.click()
