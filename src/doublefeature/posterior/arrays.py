@@ -145,7 +145,7 @@ def _finite(text: str) -> float:
 
 def _maybe_whole(text: str) -> float | int:
     value = _finite(text)
-    return int(value) if value.is_integer() and abs(value) < 2.0**53 else value
+    return int(value) if value.is_integer() and abs(value) <= 2.0**53 else value
 
 
 def _no_constant(text: str) -> NoReturn:

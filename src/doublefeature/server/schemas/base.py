@@ -14,7 +14,7 @@ MOST_IDS = 10_000
 MOST_PAIRS = 1000
 
 _Text = Annotated[str, Field(strict=True, min_length=1, max_length=MOST_ID)]
-_Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+_Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
 _Decimal = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Id = Annotated[_Whole | _Text, Field(description="A user or an item, as in the ratings: a text or a whole number.")]
 Level = Annotated[_Whole | _Decimal | _Text, Field(description="One of the model's levels.")]
