@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -89,9 +90,21 @@ def _invalid(_: Request, error: Exception) -> Response:
     return problem(422, "; ".join(told).encode("utf-8", "replace").decode())
 
 
-def _http(_: Request, error: Exception) -> Response:
+def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problem(error.status_code, str(error.detail), dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = _allowed(request, headers.get("Allow", "GET"))
+    return problem(error.status_code, str(error.detail), headers)
+
+
+def _allowed(request: Request, known: str) -> str:
+    """Return all methods of an address; a route by itself knows its own only."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    for path, operations in paths.items():
+        if re.fullmatch(re.sub(r"\\{[^}]*\\}", "[^/]+", re.escape(path)), request.scope["path"]):
+            return ", ".join(sorted(method.upper() for method in operations))
+    return known
 
 
 def _ours(_: Request, error: Exception) -> Response:

@@ -32,10 +32,10 @@ async def ready(service: Serving, response: Response) -> Health:
     return Health(status="ready", model=service.holder.current.version, alarm=service.holder.alarm)
 
 
-@numbers.get("/metrics", response_class=PlainTextResponse)
-async def metrics(service: Serving) -> str:
+@numbers.get("/metrics", response_model=None, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(service: Serving) -> Response:
     """Return counters for Prometheus."""
-    return service.metrics.text(_gauges(service))
+    return PlainTextResponse(service.metrics.text(_gauges(service)))
 
 
 def _gauges(service: Service) -> list[Gauge]:
