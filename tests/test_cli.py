@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from doublefeature.posterior.store import ModelFolder
+from doublefeature.recommender import DoubleFeature
 from doublefeature.studies.recovery import Design, simulate
 from tests.command import Done, call
 
@@ -341,3 +343,58 @@ def test_demo(run, tmp_path):
     assert done.code == 2
     assert "not an earlier demo" in done.err.splitlines()[-1]
     assert (tmp_path / "other" / "mine.txt").exists()
+
+
+@pytest.fixture(scope="module")
+def mine(folder):
+    path = folder / "mine.csv"
+    path.write_text("item,rating\n3,5\n7,1\n\n11,4\n")
+    return path
+
+
+class TestSomeoneNew:
+    def test_recommend(self, run, model, mine):
+        done = run("recommend", model, "--ratings", mine, "-n", "4", "--json")
+        assert done.code == 0, done.err
+        found = json.loads(done.out)
+        assert found["known"]
+        assert found["user"] is None
+        fitted = DoubleFeature.load(model)
+        wanted = fitted.fold_in({3: 5, 7: 1, 11: 4}).recommend(4)
+        assert [row["item"] for row in found["items"]] == [row.item for row in wanted]
+        assert found["items"][0]["mean"] == pytest.approx(wanted[0].mean, abs=1e-9)
+        again = run("recommend", model, "--ratings", mine, "--user", "u1", "-n", "4")
+        assert again.code == 0
+        assert "Film number" in again.out
+
+    def test_ask(self, run, model, mine):
+        for words in (["--ratings", mine], ["--user", "u1"], []):
+            done = run("ask", model, *words, "-n", "2", "--json")
+            assert done.code == 0, done.err
+            found = json.loads(done.out)
+            assert len(found["items"]) == 2
+            assert found["items"][0]["gain"] >= found["items"][1]["gain"] >= 0.0
+            assert not {row["item"] for row in found["items"]} & ({3, 7, 11} if words[:1] == ["--ratings"] else set())
+        shown = run("ask", model)
+        assert "tells (nats)" in shown.out
+        assert "anybody" in shown.err
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("3,9\n", "is none of the levels"),
+            ("999,5\n", "999"),
+            ("3\n", "no two columns"),
+            ("3,5\n3,4\n", "line 2: item '3' comes twice"),
+            ("", "empty"),
+            ("item,rating\n3,5\n7\n", "line 3"),
+        ],
+    )
+    def test_one_line_errors(self, run, model, tmp_path, text, problem):
+        (tmp_path / "bad.csv").write_text(text)
+        for verb in ("recommend", "ask"):
+            refused(run(verb, model, "--ratings", tmp_path / "bad.csv"), 2, problem)
+
+    def test_to_whom(self, run, model, tmp_path):
+        refused(run("recommend", model), 2, "--user")
+        refused(run("ask", model, "--ratings", tmp_path / "none.csv"), 2, "none.csv")

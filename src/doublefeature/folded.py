@@ -13,6 +13,7 @@ from doublefeature import answers
 from doublefeature.answers import STRANGER, Fitted, Question, Recommendation, Wanted, item_code, user_code
 from doublefeature.config import check_count
 from doublefeature.errors import RatingsError, show
+from doublefeature.inference.evidence import effective_number
 from doublefeature.inference.folding import NewRow
 from doublefeature.levels import Level, level_position
 from doublefeature.model.state import members
@@ -96,6 +97,16 @@ class Folded:
             Question(label, self.model.title(label), told, mean)
             for label, told, mean in zip(labels, gain[best].tolist(), means, strict=True)
         ]
+
+    @cached_property
+    def effective_draws(self) -> float:
+        """How many draws would still speak if each were weighed by how well it foresaw the ratings.
+
+        They are not weighed. Far below the number of draws, it says that draws differ in what they make of this user.
+        """
+        if self.code < 0:
+            return float(len(self.posterior))
+        return effective_number(self.model.fold_base_.log_evidence(self.row))
 
     @cached_property
     def _aligned(self) -> dict[tuple[int, int], tuple[Codes, NDArray[np.bool_]]]:

@@ -115,27 +115,46 @@ def read_ratings(
 
 def read_pairs(source: str | os.PathLike[str]) -> list[tuple[str, str]]:
     """Read the users and items of a text table, ids as written: the first two columns, or those with known names."""
-    path = Path(source)
-    name = display_name(path)
+    return [pair for _, pair in _two_columns(Path(source), ("user", "item"))]
+
+
+def read_item_ratings(source: str | os.PathLike[str]) -> dict[str, str]:
+    """Read one person's ratings, an item and a rating per line, as written: the first two columns or known names."""
+    found: dict[str, str] = {}
+    for line, (item, rating) in _two_columns(Path(source), ("item", "rating")):
+        if item in found:
+            name = display_name(Path(source))
+            raise RatingsError(f"{name}, line {line}: item {show(item)} comes twice. Keep one rating of each item.")
+        found[item] = rating
+    return found
+
+
+def _two_columns(path: Path, roles: tuple[str, str]) -> list[tuple[int, tuple[str, str]]]:
+    """Return line numbers and cells of two columns of a text table: those with known names, or the first two."""
+    name, wanted = display_name(path), f"{_an(roles[0])} and {_an(roles[1])}"
     with opened(path) as raw:
         try:
             text = raw.read().decode("utf-8-sig")
         except UnicodeDecodeError as problem:
             raise RatingsError(f"{name}: byte {problem.start} is not UTF-8. Convert the file first.") from None
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [(place, line) for place, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
-        raise RatingsError(f"{name}: the file is empty. Each line needs a user and an item.")
-    separator = next((mark for mark in SEPARATORS if mark in lines[0]), None)
+        raise RatingsError(f"{name}: the file is empty. Each line needs {wanted}.")
+    separator = next((mark for mark in SEPARATORS if mark in lines[0][1]), None)
     if separator is None:
         raise RatingsError(f"{name}, line 1: no two columns between any of {', '.join(map(repr, SEPARATORS))}.")
-    rows = [[cell.strip() for cell in split_row([line], separator, name)] for line in lines]
-    columns = _known_column("user", rows[0]), _known_column("item", rows[0])
+    rows = [(place, [cell.strip() for cell in split_row([line], separator, name)]) for place, line in lines]
+    columns = [_known_column(role, rows[0][1]) for role in roles]
     named = None not in columns
-    user, item = (columns[0] or 0, columns[1] or 0) if named else (0, 1)
-    for line, row in enumerate(rows, 1):
-        if len(row) <= max(user, item):
-            raise RatingsError(f"{name}, line {line}: {len(row)} column(s), a user and an item are needed.")
-    return [(row[user], row[item]) for row in rows[1 if named else 0 :]]
+    first, second = (columns[0] or 0, columns[1] or 0) if named else (0, 1)
+    for place, row in rows:
+        if len(row) <= max(first, second):
+            raise RatingsError(f"{name}, line {place}: {len(row)} column(s), {wanted} are needed.")
+    return [(place, (row[first], row[second])) for place, row in rows[1 if named else 0 :]]
+
+
+def _an(role: str) -> str:
+    return f"an {role}" if role.startswith("i") else f"a {role}"
 
 
 @dataclass(frozen=True)

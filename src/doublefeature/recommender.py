@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from doublefeature import answers
 from doublefeature.answers import RankedItem, Recommendation, SimilarItem, Wanted
 from doublefeature.config import Moves, Priors, Schedule, check_seed, preset
 from doublefeature.errors import NotFittedError
+from doublefeature.folds_in import FoldsIn
 from doublefeature.inference.diagnostics import Diagnosis, diagnose
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.item_table import ItemTable
@@ -36,13 +37,8 @@ from doublefeature.posterior.store import ModelFolder
 from doublefeature.ratings import Ratings
 from doublefeature.readers import read_ratings
 
-if TYPE_CHECKING:
-    from doublefeature.folded import Folded
-    from doublefeature.folded_item import FoldedItem
-    from doublefeature.inference.folding import FoldBase
 
-
-class DoubleFeature:
+class DoubleFeature(FoldsIn):
     """Predict ordinal ratings through overlapping features of users and items.
 
     Parameters
@@ -224,40 +220,6 @@ class DoubleFeature:
         self._check_fitted()
         return answers.prefer(self, self.posterior_, self._user_code(user), item_a, item_b)
 
-    def fold_in(self, ratings: Mapping[Hashable, Level], *, user: Hashable | None = None) -> Folded:
-        """Answer for a user with these ratings, without refitting: raw item ids to levels.
-
-        Parameters
-        ----------
-        user
-            None: a new user. The id of a known one: what the user's ratings are now, in place of those fitted on.
-        """
-        from doublefeature.folded import fold_user
-
-        self._check_fitted()
-        return fold_user(self, ratings, user)
-
-    def fold_in_item(
-        self,
-        ratings: Mapping[Hashable, Level],
-        *,
-        item: Hashable | None = None,
-        covariates: Mapping[str, str | float] | None = None,
-    ) -> FoldedItem:
-        """Answer for a new item with these ratings, without refitting: raw user ids to levels.
-
-        Parameters
-        ----------
-        item
-            What to call it.
-        covariates
-            Its columns, by the names that the model was fitted with. None: not known.
-        """
-        from doublefeature.folded_item import fold_item
-
-        self._check_fitted()
-        return fold_item(self, ratings, item, covariates)
-
     def top(self, n: int = 10, *, by: ranking.TopBy = "rating") -> list[RankedItem]:
         """Return the leading items by posterior mean rating over all users, or by item offset."""
         self._check_fitted()
@@ -302,14 +264,6 @@ class DoubleFeature:
     def aligner_(self) -> Callable[[Draw], tuple[Codes, NDArray[np.bool_]]]:
         """What each feature of a draw is in the point estimate; found once for each draw."""
         return features.remembering(features.aligner(self.posterior_, self.allocation_))
-
-    @cached_property
-    def fold_base_(self) -> FoldBase:
-        """The draws made ready to fold in; call its `prepare` to do at once what the first fold-in would do."""
-        from doublefeature.inference.folding import FoldBase
-
-        self._check_fitted()
-        return FoldBase(self.posterior_, self.ratings_, self.priors_, self.seed)
 
     @cached_property
     def features_(self) -> list[FeatureSummary]:

@@ -13,8 +13,9 @@ import pytest
 from doublefeature import DoubleFeature
 from doublefeature.config import Schedule
 from doublefeature.errors import SettingsError
-from doublefeature.evaluation.evaluate import MODEL, ModelPredictor, evaluate
+from doublefeature.evaluation.evaluate import MODEL, evaluate
 from doublefeature.evaluation.plots import draw_evaluation
+from doublefeature.evaluation.predictors import ModelPredictor
 from doublefeature.evaluation.splits import make_splits
 from doublefeature.evaluation.tables import LOOKS, heading, look_of, score_table, shown
 from doublefeature.studies.recovery import Design, simulate
@@ -88,12 +89,26 @@ class TestEvaluate:
         assert rows[0].keys() == {"split", "seed", "method", "score", "value", "error"}
 
     def test_unseen_users_are_counted(self, ratings, model):
-        found = evaluate(ratings, "cold-users", model=model, top_n=None)
+        found = evaluate(ratings, "cold-users", model=model, given=0, top_n=None)
         assert found.splits[0].unseen_users == found.splits[0].test_users == 3
         assert any("prior answers" in line for line in heading(found))
         assert math.isnan(found.summary(MODEL)["pairs_authors"].value)
         assert "ndcg_10" not in found.summary(MODEL)
         assert not any("lists" in line for line in heading(found))
+
+    def test_cold_users_are_folded_in(self, ratings, model):
+        found = evaluate(ratings, "cold-users", model=model, share=0.3, given=4, top_n=5)
+        (split,) = make_splits(ratings, "cold-users", share=0.3, given=4)
+        assert found.splits[0].unseen_users == 0
+        assert found.splits[0].given_ratings == split.given.n_ratings
+        assert any("folded in" in line for line in heading(found))
+        fitted = DoubleFeature(seed=1, schedule=SCHEDULE).fit(split.train)
+        users, items, levels = split.test.triples()
+        chances = []
+        for user, item, level in zip(users.tolist(), items.tolist(), levels.tolist(), strict=True):
+            folded = fitted.fold_in(split.given.rated_items(split.test.users[user]))
+            chances.append(folded.predict([split.test.items[item]]).proba[0, level])
+        assert found.summary(MODEL)["log_score"].value == pytest.approx(np.mean(np.log(chances)))
 
     def test_stop_and_no_seeds(self, ratings, model):
         stop = threading.Event()

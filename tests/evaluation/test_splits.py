@@ -105,6 +105,50 @@ class TestEach:
         assert ((np.diff(split.train.arrays.item_ptr) == 0) == (np.diff(split.test.arrays.item_ptr) > 0)).all()
         assert np.count_nonzero(np.diff(split.test.arrays.item_ptr)) == 2
 
+    def test_cold_users_with_some_ratings_given(self, ratings):
+        (whole,) = make_splits(ratings, "cold-users", share=0.3)
+        (split,) = make_splits(ratings, "cold-users", share=0.3, given=3)
+        assert split.train.fingerprint == whole.train.fingerprint
+        assert split.fingerprint != whole.fingerprint
+        given, judged, cold = (np.diff(part.arrays.user_ptr) for part in (split.given, split.test, whole.test))
+        assert given.tolist() == np.where(cold > 3, 3, 0).tolist()
+        assert judged.tolist() == np.where(cold > 3, cold - 3, 0).tolist()
+        pairs = [
+            set(zip(*(part.triples()[side].tolist() for side in (0, 1)), strict=True))
+            for part in (split.given, split.test)
+        ]
+        assert not pairs[0] & pairs[1]
+        assert pairs[0] | pairs[1] <= set(zip(*(whole.test.triples()[side].tolist() for side in (0, 1)), strict=True))
+        assert split.known.n_ratings == split.train.n_ratings + split.given.n_ratings
+        assert make_splits(ratings, "cold-users", share=0.3, given=3)[0].fingerprint == split.fingerprint
+        assert make_splits(ratings, "cold-users", share=0.3, given=3, seed=1)[0].fingerprint != split.fingerprint
+
+    def test_given_ratings_are_drawn_evenly(self, ratings):
+        """Every rating of a cold user is given as often as any other; the first ones would not be."""
+        counts, cold_times = np.zeros(ratings.n_ratings), np.zeros(ratings.n_users)
+        users, items, _ = (column.astype(np.int64) for column in ratings.triples())
+        place = {pair: k for k, pair in enumerate(zip(users.tolist(), items.tolist(), strict=True))}
+        for seed in range(300):
+            (split,) = make_splits(ratings, "cold-users", share=0.5, given=2, seed=seed)
+            for user, item in zip(*(column.tolist() for column in split.given.triples()[:2]), strict=True):
+                counts[place[user, item]] += 1
+            cold_times[np.unique(split.given.triples()[0])] += 1
+        size = np.diff(ratings.arrays.user_ptr)[users]
+        chance = np.minimum(2.0 / size, 1.0)
+        expected, able = cold_times[users] * chance, size > 2
+        error = np.sqrt(np.maximum(cold_times[users] * chance * (1.0 - chance), 1e-9))
+        assert np.abs((counts - expected) / error)[able].max() < 4.5
+        first = np.arange(users.size) - ratings.arrays.user_ptr[users] < 2
+        assert np.abs((cold_times[users] * first - expected) / error)[able].max() > 4.5
+
+    def test_given_belongs_to_cold_users_only(self, ratings):
+        for protocol in ("holdout", "cold-items", "kfold"):
+            assert all(split.given is None for split in make_splits(ratings, protocol, given=5))
+        with pytest.raises(SettingsError, match="given"):
+            make_splits(ratings, "cold-users", given=-1)
+        with pytest.raises(RatingsError, match="leaves"):
+            make_splits(ratings, "cold-users", given=500)
+
     def test_a_border_of_their_own_for_every_user_would_be_seen(self, ratings):
         starts, counts = ratings.arrays.user_ptr[:-1], np.diff(ratings.arrays.user_ptr)
         mask = np.zeros(ratings.n_ratings, bool)

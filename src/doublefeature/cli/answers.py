@@ -10,8 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from doublefeature.cli.options import AsJson, HowMany, Mass, Model, Seed, User
-from doublefeature.cli.output import check_writable, print_json, print_table, say, write_rows
+from doublefeature.cli.asking import fold_file
+from doublefeature.cli.options import AsJson, HowMany, Mass, Model, RatingsAsked, Seed, User, UserAsked
+from doublefeature.cli.output import check_writable, print_items, print_json, say, write_rows
+from doublefeature.errors import InputError
 from doublefeature.posterior import ranking
 from doublefeature.recommender import DoubleFeature
 
@@ -67,39 +69,46 @@ def predict(
 
 def recommend(
     model: Model,
-    user: User,
+    user: UserAsked = None,
+    ratings: RatingsAsked = None,
     n: HowMany = 10,
     rank_by: Annotated[RankBy, typer.Option(help="Order by this.")] = RankBy.MEAN,
     level: Annotated[
         str | None, typer.Option(help="Level for at-least; default: three quarters up the scale, such as 4 of 5.")
     ] = None,
     quantile: Annotated[float, typer.Option(min=0.001, max=0.999, help="Quantile for lower.")] = 0.1,
+    mass: Mass = 0.8,
     allow: Ids = None,
     deny: Ids = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Recommend items the user has not rated, each with an interval and the chance of a high rating."""
+    """Recommend items not rated yet, each with an interval: to a user, or to whoever gave the ratings in a file."""
+    if user is None and ratings is None:
+        raise InputError("recommend to whom? Give --user, or --ratings with a file of item,rating lines.")
     fitted = DoubleFeature.load(model)
-    found = fitted.recommend(
-        fitted.as_user(user),
-        n,
-        rank_by=_RANKINGS[rank_by],
-        level=level,
-        quantile=quantile,
-        allow=_item_ids(fitted, allow),
-        deny=_item_ids(fitted, deny),
-        seed=seed,
-    )
+    asked: dict[str, Any] = {
+        "rank_by": _RANKINGS[rank_by],
+        "level": level,
+        "quantile": quantile,
+        "mass": mass,
+        "allow": _item_ids(fitted, allow),
+        "deny": _item_ids(fitted, deny),
+        "seed": seed,
+    }
+    if ratings is None:
+        found = fitted.recommend(fitted.as_user(user or ""), n, **asked)
+    else:
+        found = fold_file(fitted, ratings, user).recommend(n, **asked)
     rows = [row._asdict() for row in found]
-    known = fitted.knows_user(fitted.as_user(user))
+    known = ratings is not None or fitted.knows_user(fitted.as_user(user or ""))
     if as_json:
         print_json({"user": user, "known": known, "rank_by": rank_by.value, "items": rows})
         return
     if not known:
         say(f"user {user} is not in the training data: this is the answer for anybody")
     high = f"P(at least {level if level is not None else fitted.high_level})"
-    _print_items(rows, {"mean": "mean", "lower": "from", "upper": "to", "at_least": high})
+    print_items(rows, {"mean": "mean", "lower": "from", "upper": "to", "at_least": high})
 
 
 def prefer(
@@ -144,7 +153,7 @@ def top(
     if as_json:
         print_json(rows)
         return
-    _print_items(rows, {"mean": "mean", "lower": "from", "upper": "to"})
+    print_items(rows, {"mean": "mean", "lower": "from", "upper": "to"})
 
 
 def similar(
@@ -159,7 +168,7 @@ def similar(
     if as_json:
         print_json(rows)
         return
-    _print_items(rows, {"correlation": "correlation", "covariance": "covariance"})
+    print_items(rows, {"correlation": "correlation", "covariance": "covariance"})
 
 
 def _unknown(fitted: DoubleFeature, user: str, *items: str) -> list[str]:
@@ -171,11 +180,6 @@ def _unknown(fitted: DoubleFeature, user: str, *items: str) -> list[str]:
 def _say_unknown(unknown: list[str]) -> None:
     if unknown:
         say(f"not in the training data, so the prior answers: {', '.join(unknown)}")
-
-
-def _print_items(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
-    titled = {"title": "title"} if any(row["title"] for row in rows) else {}
-    print_table(rows, {"item": "item", **titled, **columns})
 
 
 def _item_ids(fitted: DoubleFeature, given: list[str] | None) -> list[Hashable] | None:

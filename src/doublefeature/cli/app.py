@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from doublefeature._version import __version__
-from doublefeature.cli import answers, comparing, data, evaluating, fitting, inspecting, serving, studying
+from doublefeature.cli import answers, asking, comparing, data, evaluating, fitting, inspecting, serving, studying
 from doublefeature.errors import DoubleFeatureError
 
 INTERRUPTED = 130
@@ -41,7 +41,15 @@ def _options(
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Begin": (studying.demo, data.simulate),
     "Fit": (fitting.fit, fitting.resume),
-    "Ask": (answers.predict, answers.recommend, answers.prefer, answers.explain, answers.top, answers.similar),
+    "Ask": (
+        answers.predict,
+        answers.recommend,
+        answers.prefer,
+        answers.explain,
+        asking.ask,
+        answers.top,
+        answers.similar,
+    ),
     "Judge": (evaluating.evaluate, comparing.compare),
     "Serve": (serving.serve, serving.new_key, serving.forget),
     "Look": (

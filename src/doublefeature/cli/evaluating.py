@@ -39,6 +39,9 @@ def evaluate(
     ] = "holdout",
     share: Annotated[float | None, typer.Option(help="Share of ratings, users or items held out; default 0.1.")] = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of protocol kfold.")] = 5,
+    given: Annotated[
+        int, typer.Option(min=0, help="Ratings of each cold user folded in first; 0: the prior answers.")
+    ] = 10,
     seed: Annotated[int | None, typer.Option(min=0, help="Fixes model and splits; default: 0.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many splits, with seeds from --seed on.")] = 1,
     top: Annotated[int, typer.Option(min=0, help="Length of top-n lists; 0: do not judge lists.")] = 10,
@@ -80,6 +83,7 @@ def evaluate(
         "seeds": range(model.seed, model.seed + seeds),
         "share": share,
         "folds": folds,
+        "given": given,
         "items": table,
         "top_n": top or None,
     }
@@ -98,7 +102,8 @@ def _check_splits(data: Ratings, protocol: str, asked: dict[str, Any]) -> None:
     """Raise now, not after minutes of compiling, if the ratings cannot be split as asked."""
     from doublefeature.evaluation.splits import make_splits
 
-    make_splits(data, protocol, seed=asked["seeds"][0], share=asked["share"], folds=asked["folds"])
+    told = {name: asked[name] for name in ("share", "folds", "given")}
+    make_splits(data, protocol, seed=asked["seeds"][0], **told)
 
 
 def _check_targets(csv: Path | None, out: Path | None, plot: Path | None) -> None:

@@ -12,6 +12,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads in all; default: every core.")]
 Model = Annotated[Path, typer.Argument(help="Model folder written by fit.", metavar="MODEL")]
 User = Annotated[str, typer.Option("--user", "-u", help="User id, as in the ratings.")]
+UserAsked = Annotated[str | None, typer.Option("--user", "-u", help="User id, as in the ratings.")]
+RatingsAsked = Annotated[
+    Path | None,
+    typer.Option("--ratings", "-r", help="File of item,rating lines: what a new user, or now this --user, has rated."),
+]
 HowMany = Annotated[int, typer.Option("-n", min=1, help="How many.")]
 Mass = Annotated[float, typer.Option(min=0.01, max=0.999, help="Probability that intervals hold.")]
 Levels = Annotated[str | None, typer.Option(help="Ordered levels, such as 1..5 or low<mid<high.")]

@@ -111,3 +111,9 @@ def _plain(value: Any) -> Any:
         if hasattr(value, name):
             return getattr(value, name)()
     return str(value)
+
+
+def print_items(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
+    """Print items as a table, with titles where there are any."""
+    titled = {"title": "title"} if any(row["title"] for row in rows) else {}
+    print_table(rows, {"item": "item", **titled, **columns})

@@ -11,42 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from doublefeature.evaluation.baselines import Codes, FloatArray, Predicted, Predictor, fit_baselines
+from doublefeature.evaluation.baselines import Predicted, Predictor, fit_baselines
 from doublefeature.evaluation.bootstrap import RESAMPLES, Estimate, Scores, mean_score, paired_difference, plain
 from doublefeature.evaluation.pairs import score_pairs
+from doublefeature.evaluation.predictors import MODEL, predictor_of
 from doublefeature.evaluation.ranking import relevant_level, score_ranking
 from doublefeature.evaluation.scores import score_predictions
 from doublefeature.evaluation.splits import PROTOCOLS, Split, splits_of
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.item_table import ItemTable
 from doublefeature.levels import Level
-from doublefeature.posterior.predict import predict_levels
 from doublefeature.posterior.prediction import level_values
 from doublefeature.ratings import Ratings
 from doublefeature.recommender import DoubleFeature
 
-MODEL = "doublefeature"
 TOP_N = 10
-
-
-@dataclass(frozen=True, eq=False)
-class ModelPredictor:
-    """A fitted model that speaks in codes."""
-
-    model: DoubleFeature
-    name: str = MODEL
-
-    def predict(self, users: Codes, items: Codes) -> Predicted:
-        """Return the level probabilities, averaged over draws and chains, and their means."""
-        proba = predict_levels(self.model.posterior_, users, items)
-        return Predicted(proba, proba @ level_values(self.model.ratings_.levels))
-
-    def means(self, users: Codes) -> FloatArray:
-        """Return the mean rating of every item."""
-        n_items = self.model.ratings_.n_items
-        every = np.arange(n_items)
-        found = self.predict(np.repeat(users, n_items), np.tile(every, users.size))
-        return found.mean.reshape(users.size, n_items)
+GIVEN = 10
+"""Ratings of a cold user that are folded in before the others are judged."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +41,15 @@ class SplitFacts:
     test_users: int
     users: int
     items: int
-    unseen_users: int  # users judged without a training rating: the prior answers
+    unseen_users: int  # users judged without a known rating: the prior answers
     unseen_items: int
+    given_ratings: int = 0  # of users who are folded in
 
     @classmethod
     def of(cls, split: Split) -> SplitFacts:
         """Count what is in a split."""
         users, items, _ = split.test.triples()
-        rated_by = np.diff(split.train.arrays.user_ptr), np.diff(split.train.arrays.item_ptr)
+        rated_by = np.diff(split.known.arrays.user_ptr), np.diff(split.train.arrays.item_ptr)
         unseen = [
             int((counts[np.unique(codes)] == 0).sum()) for counts, codes in zip(rated_by, (users, items), strict=True)
         ]
@@ -81,6 +63,7 @@ class SplitFacts:
             items=split.train.n_items,
             unseen_users=unseen[0],
             unseen_items=unseen[1],
+            given_ratings=0 if split.given is None else split.given.n_ratings,
         )
 
 
@@ -150,6 +133,7 @@ def evaluate(
     seeds: Sequence[int] = (0,),
     share: float | None = None,
     folds: int = 5,
+    given: int = GIVEN,
     items: ItemTable | None = None,
     top_n: int | None = TOP_N,
     resamples: int = RESAMPLES,
@@ -161,7 +145,7 @@ def evaluate(
 
     Parameters
     ----------
-    protocol, share, folds
+    protocol, share, folds, given
         What is held out (`doublefeature.evaluation.splits.make_splits`).
     model
         Settings to fit with; the model itself stays as it is. None takes the default model.
@@ -176,7 +160,7 @@ def evaluate(
     stop
         When set, the fit ends and `KeyboardInterrupt` is raised.
     """
-    parts = splits_of(ratings, protocol, seeds, share, folds)
+    parts = splits_of(ratings, protocol, seeds, share, folds, given)
     say = announce or (lambda text: None)
     scores: dict[str, list[Scores]] = {}
     seconds = []
@@ -188,7 +172,7 @@ def evaluate(
             raise KeyboardInterrupt
         seconds.append(time.perf_counter() - start)
         say(f"split {number} of {len(parts)}: judging {split.test.n_ratings} held-out ratings")
-        judged: list[Predictor] = [ModelPredictor(fitted), *fit_baselines(split.train)]
+        judged: list[Predictor] = [predictor_of(fitted, split), *fit_baselines(split.known)]
         for predictor in judged:
             scores.setdefault(predictor.name, []).append(judge(split, predictor, top_n=top_n, resamples=resamples))
     return Evaluation(
@@ -215,7 +199,7 @@ def judge_predicted(split: Split, predicted: Predicted, *, resamples: int = RESA
     proba, mean = predicted
     values = level_values(split.test.levels)
     found = score_predictions(proba, truth, users, values, mean=mean, resamples=resamples)
-    return found | score_pairs(proba, truth, users, split.train, resamples=resamples)
+    return found | score_pairs(proba, truth, users, split.known, resamples=resamples)
 
 
 def common_names(parts: Sequence[Scores]) -> list[str]:

@@ -74,7 +74,7 @@ def score_ranking(
     users = _chosen(found, most_users, seed)
     if not users.size:
         return None
-    parts = [_judge(split.train, found, batch, means(batch), n, seed) for batch in _batches(users, found.n_items)]
+    parts = [_judge(split.known, found, batch, means(batch), n, seed) for batch in _batches(users, found.n_items)]
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Lists._fields}
     tallies: dict[str, Tally] = {f"{name}_{n}": Ratio.of(users, columns[name]) for name in Lists._fields[1:]}
     return judge_tallies(split.test.n_ratings, tallies, resamples=resamples, seed=seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -40,11 +40,19 @@ class Split:
     seed: int
     train: Ratings
     test: Ratings
+    given: Ratings | None = None
+    """Ratings of users who are not learnt from, known when these are judged; None: there are none."""
+
+    @cached_property
+    def known(self) -> Ratings:
+        """What is known when predictions are made: what was learnt from, and what is given."""
+        return self.train if self.given is None else _together(self.train, self.given)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of both parts, the protocol and the seed, in hexadecimal."""
-        parts = (self.train.fingerprint, self.test.fingerprint, self.protocol, str(self.seed))
+        """SHA-256 of all parts, the protocol and the seed, in hexadecimal."""
+        parts = [self.train.fingerprint, self.test.fingerprint, self.protocol, str(self.seed)]
+        parts += [] if self.given is None else [self.given.fingerprint]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -56,6 +64,7 @@ def make_splits(
     share: float | None = None,
     folds: int = 5,
     top_items: int = PAPER_ITEMS,
+    given: int = 0,
 ) -> list[Split]:
     """Split ratings by a protocol: one split, or one for every fold of `kfold`.
 
@@ -72,7 +81,11 @@ def make_splits(
     top_items
         How many of the most rated items `paper` keeps. The authors keep 200 and the users with at least three
         ratings among them.
+    given
+        How many ratings of every cold user, drawn at random, are known when the others are judged; users without
+        more are left out. 0: none. Other protocols have no cold users.
     """
+    check_count("given", given, least=0)
     number_of_protocol = _check_protocol(protocol)
     rng = np.random.default_rng([check_seed(seed), number_of_protocol])
     if protocol in ("paper", "kfold") and share is not None:
@@ -85,6 +98,8 @@ def make_splits(
     else:
         masks = [_share_mask(ratings, protocol, _check_share(share), rng)]
     splits = [Split(protocol, seed, ratings.subset(~mask), ratings.subset(mask)) for mask in masks]
+    if protocol == "cold-users" and given:
+        splits = [_with_given(split, given, rng) for split in splits]
     for split in splits:
         _check_parts(split, ratings)
     return splits
@@ -119,11 +134,42 @@ def _one_per_user(ratings: Ratings, rng: np.random.Generator) -> Mask:
     return mask
 
 
-def splits_of(ratings: Ratings, protocol: str, seeds: Sequence[int], share: float | None, folds: int) -> list[Split]:
+def splits_of(
+    ratings: Ratings, protocol: str, seeds: Sequence[int], share: float | None, folds: int, given: int = 0
+) -> list[Split]:
     """Return the splits of several seeds, one after the other."""
     if not seeds:
         raise SettingsError("at least one seed is needed, such as seeds=(0,).")
-    return [split for seed in seeds for split in make_splits(ratings, protocol, seed=seed, share=share, folds=folds)]
+    parts = [make_splits(ratings, protocol, seed=seed, share=share, folds=folds, given=given) for seed in seeds]
+    return [split for part in parts for split in part]
+
+
+def _with_given(split: Split, given: int, rng: np.random.Generator) -> Split:
+    """Return the split with so many ratings of every cold user given; those with fewer to be judged by are left out."""
+    counts = np.diff(split.test.arrays.user_ptr)
+    places = np.argsort(rng.random(split.test.n_ratings))
+    users = split.test.triples()[0].astype(np.int64)
+    order = places[np.argsort(users[places], kind="stable")]
+    rank = np.empty(users.size, np.int64)
+    rank[order] = np.arange(users.size) - split.test.arrays.user_ptr[users]
+    enough = counts[users] > given
+    return replace(
+        split, test=split.test.subset(enough & (rank >= given)), given=split.test.subset(enough & (rank < given))
+    )
+
+
+def _together(one: Ratings, two: Ratings) -> Ratings:
+    """Return the ratings of two parts of the same ratings."""
+    (users, items, levels), (more_users, more_items, more_levels) = one.triples(), two.triples()
+    both = Ratings.from_codes(
+        np.concatenate([users, more_users]),
+        np.concatenate([items, more_items]),
+        np.concatenate([levels, more_levels]),
+        users=one.users,
+        items=one.items,
+        levels=one.levels,
+    )
+    return replace(both, covariates=one.covariates)
 
 
 def _folds(ratings: Ratings, folds: int, rng: np.random.Generator) -> list[Mask]:

@@ -106,6 +106,8 @@ def heading(evaluation: Evaluation) -> list[str]:
             f"lists: over all items the user had not rated, for {MOST_USERS} users at most; "
             f"relevant is a held-out rating of {evaluation.relevant} or more"
         )
+    if first.given_ratings:
+        lines.append(f"folded in before the others were judged: {first.given_ratings} ratings of these users")
     if first.unseen_users or first.unseen_items:
         lines.append(
             f"without any training rating, so that the prior answers: {first.unseen_users} of the users held out, "

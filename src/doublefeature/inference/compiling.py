@@ -13,6 +13,7 @@ import numpy as np
 
 from doublefeature._jit import cache_base, is_compiled
 from doublefeature.config import PRESETS, Moves, Priors
+from doublefeature.inference.fold_views import compile_fold
 from doublefeature.kernels.features import update_features
 from doublefeature.kernels.private import update_private_features
 from doublefeature.kernels.scene import Scene
@@ -23,8 +24,11 @@ from doublefeature.ratings import Ratings
 
 _MODULE = "doublefeature.inference.compiling"
 _FAR = "far"
-_SHARED = ("features", "memberships", "sweep")
-_OWN = {"paper": ("singletons", "gaussian"), "full": ("private", "grades", "user_grades")}
+_SHARED = ("kernels/features", "kernels/memberships", "kernels/sweep", "inference/fold_kernel")
+_OWN = {
+    "paper": ("kernels/singletons", "kernels/gaussian"),
+    "full": ("kernels/private", "kernels/grades", "kernels/user_grades"),
+}
 """Modules whose kernels each preset needs besides."""
 
 
@@ -36,7 +40,7 @@ def preset_like(priors: Priors) -> str:
 def needs_compiling(preset: str) -> bool:
     """Whether the next run of a preset would compile kernels and keep them."""
     modules = (*_SHARED, *_OWN[preset])
-    return cache_base() is not None and not all(is_compiled(f"kernels/{name}") for name in modules)
+    return cache_base() is not None and not all(is_compiled(name) for name in modules)
 
 
 def compile_kernels(preset: str) -> None:
@@ -62,6 +66,7 @@ def _compile(preset: str, blocks: Callable[[Scene], None]) -> None:
 
 
 def _far_half(scene: Scene) -> None:
+    compile_fold()
     update_features(scene, 0, False)
     if scene.state.item_effect.shape[0] > 0:
         update_private_features(scene, 1)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, leaf
+from doublefeature._jit import inlined, kernel, leaf
 from doublefeature.kernels.bits import ONE, ZERO, lowest_bit
 from doublefeature.kernels.gaussian import draw_normal, factorise
 from doublefeature.kernels.streams import Stream, new_stream, seek, shuffle, uniform
@@ -32,6 +32,13 @@ from doublefeature.model.ordinal import level_log_probability, level_log_slopes
 FloatArray = NDArray[np.float64]
 WordArray = NDArray[np.uint64]
 Codes = NDArray[np.int64]
+
+_REACH, _PER_UNIT = 8.0, 128
+_GRID = np.arange(-_REACH, _REACH + 0.5 / _PER_UNIT, 1.0 / _PER_UNIT)
+_BELOW = np.array([0.5 * math.erfc(-x * math.sqrt(0.5)) for x in _GRID])
+_DENSITY = np.exp(-0.5 * _GRID**2) / math.sqrt(2.0 * math.pi)
+_SURE = 1e-4
+"""Least probability that differences of tabulated tails are good for: they are right to 1e-11."""
 
 
 class Others(NamedTuple):
@@ -127,11 +134,55 @@ def _new_row(others: Others, rated: Rated, n_features: int) -> _Row:
     return _Row(inside, strength, level, space[0], space[1], space[2], space[3], kept, ptr, touched, part)
 
 
+@inlined
+def _tail(x: float) -> tuple[float, float]:
+    """Return Φ(x) and its density, from the nearest point of the grid by Taylor's series."""
+    if x <= -_REACH:
+        return 0.0, 0.0
+    if x >= _REACH:
+        return 1.0, 0.0
+    place = np.int64((x + _REACH) * _PER_UNIT + 0.5)
+    near, density = _GRID[place], _DENSITY[place]
+    d = x - near
+    square = near * near - 1.0
+    below = _BELOW[place] + density * d * (1.0 - d * (0.5 * near - d * square / 6.0))
+    return below, density * (1.0 - d * (near - d * (0.5 * square - d * near * (square - 2.0) / 6.0)))
+
+
+@leaf
+def log_level(level: int, score: float, noise: float, cutpoints: FloatArray) -> float:
+    """Return the log probability of a level."""
+    chance = _tail((cutpoints[level + 1] - score) / noise)[0] - _tail((cutpoints[level] - score) / noise)[0]
+    return math.log(chance) if chance > _SURE else level_log_probability(level, score, noise, cutpoints)
+
+
+@leaf
+def level_slopes(level: int, score: float, noise: float, cutpoints: FloatArray) -> tuple[float, float, float]:
+    """Return the log probability of a level with its first and second derivative in the score."""
+    low, high = (cutpoints[level] - score) / noise, (cutpoints[level + 1] - score) / noise
+    below_low, at_low = _tail(low)
+    below_high, at_high = _tail(high)
+    chance = below_high - below_low
+    if chance < _SURE:
+        return level_log_slopes(level, score, noise, cutpoints)
+    per = 1.0 / (chance * noise)
+    slope = (at_low - at_high) * per
+    bend = (low * at_low if at_low > 0.0 else 0.0) - (high * at_high if at_high > 0.0 else 0.0)
+    return math.log(chance), slope, bend * per / noise - slope * slope
+
+
+@leaf
+def fill_slopes(levels: Codes, scores: FloatArray, noise: FloatArray, cutpoints: FloatArray, out: FloatArray) -> None:
+    """Fill (3, scores): the log probability of each level at its score, and its two derivatives."""
+    for j in range(scores.size):
+        out[0, j], out[1, j], out[2, j] = level_slopes(levels[j], scores[j], noise[j], cutpoints)
+
+
 @leaf
 def _look_up(row: _Row, rated: Rated, j: int) -> None:
     """Bring the log probability of rating j and its slopes up to its score."""
-    scale = row.level[1] * rated.noise[j]
-    row.value[j], row.slope[j], row.bend[j] = level_log_slopes(rated.levels[j], row.score[j], scale, rated.cutpoints)
+    noise = row.level[1] * rated.noise[j]
+    row.value[j], row.slope[j], row.bend[j] = level_slopes(rated.levels[j], row.score[j], noise, rated.cutpoints)
 
 
 @leaf
@@ -149,7 +200,7 @@ def _in_weight(row: _Row, rated: Rated, k: int, told: tuple[float, float, float]
         j = row.touched[t]
         move = s * row.part[t]
         noise = row.level[1] * rated.noise[j]
-        there = level_log_probability(rated.levels[j], row.score[j] + move, noise, rated.cutpoints)
+        there = log_level(rated.levels[j], row.score[j] + move, noise, rated.cutpoints)
         log_weight += there - row.value[j] - move * row.slope[j]
     return log_weight
 
@@ -215,7 +266,7 @@ def _choose_scale(row: _Row, rated: Rated, prior: RowPrior, weights: FloatArray,
         weights[scale] = prior.scale_logs[scale]
         for j in range(row.score.size):
             noise = prior.scales[scale] * rated.noise[j]
-            weights[scale] += level_log_probability(rated.levels[j], row.score[j], noise, rated.cutpoints)
+            weights[scale] += log_level(rated.levels[j], row.score[j], noise, rated.cutpoints)
     normalise_logs(weights)
     chosen = pick_by_logs(stream, weights)
     row.level[1] = prior.scales[chosen]

@@ -13,13 +13,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.config import Priors
-from doublefeature.inference.fold_kernel import FoldedRows, Others, Rated, RowPrior, fold_row
+from doublefeature.inference.evidence import log_evidence
+from doublefeature.inference.fold_kernel import Others, Rated, RowPrior
+from doublefeature.inference.fold_views import fold, items_of, owner_log_odds, users_of, with_items, with_users
+from doublefeature.inference.kept_tilts import kept_tilts
 from doublefeature.inference.projection import Projection, project_items, project_users
 from doublefeature.inference.tilts import Tilt, item_tilt, user_tilt
 from doublefeature.model.choices import traits_of
@@ -36,14 +40,14 @@ from doublefeature.model.state import (
     build_model,
     members,
 )
-from doublefeature.posterior.draws import Draw, Posterior, member_starts
+from doublefeature.posterior.draws import Posterior
 from doublefeature.posterior.strangers import member_counts
 from doublefeature.ratings import Ratings
 
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-SCANS = 8
+SCANS = 5
 """Scans over a new row's features in each draw, after a greedy start."""
 _ONE_SCALE: FloatArray = np.ones(1)
 _CERTAIN: FloatArray = np.zeros(1)
@@ -60,20 +64,39 @@ class NewRow(NamedTuple):
 
 
 class FoldBase:
-    """A posterior made ready to take in new rows: built once for a model, then asked for every row."""
+    """A posterior made ready to take in new rows: built once for a model, then asked for every row.
 
-    def __init__(self, posterior: Posterior, ratings: Ratings, priors: Priors, seed: int) -> None:
+    Parameters
+    ----------
+    ratings, priors, seed
+        What the model was fitted on, with and from.
+    folder
+        Where the model is kept, and with it what takes long to prepare.
+    choices
+        Whether the choice of items tells about a new user, where the model says so. False is for measuring.
+    """
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        ratings: Ratings,
+        priors: Priors,
+        seed: int,
+        *,
+        folder: Path | None = None,
+        choices: bool = True,
+    ) -> None:
         self.posterior = posterior
         self._ratings = ratings
         self._priors = priors
+        self._folder = folder
+        self._choices = choices
         self._tag = f"{seed} {ratings.fingerprint}".encode()
 
     def prepare(self) -> None:
         """Do now what the first fold-in of a user would do."""
-        for place in range(len(self.posterior)):
-            self._items[place], self._user_counts[place]
-        self.user_traits(np.zeros(0, np.int64))
-        self._user_tilts  # noqa: B018
+        row = NewRow(np.zeros(1, np.int64), np.zeros(1, np.int64))
+        self.fold_user(row, scans=0)
 
     def fold_user(
         self, row: NewRow, *, copies: int = 1, scans: int = SCANS, draws: Sequence[int] | None = None
@@ -86,8 +109,8 @@ class FoldBase:
             noise = np.full(row.codes.size, draw.hyper[NOISE])
             rated = Rated(row.codes, row.levels, noise, self.posterior.base, draw.cutpoints)
             prior = self._user_prior(place, row, traits)
-            rows = _fold(draw, self._items[place], prior, rated, (scans, key, copies))
-            found.append(_with_users(draw, rows))
+            rows = fold(draw, self._items[place], prior, rated, (scans, key, copies))
+            found.append(with_users(draw, rows))
         return Posterior(self.posterior.base, found, scales=self.posterior.scales)
 
     def fold_item(self, row: NewRow, *, scans: int = SCANS) -> Posterior:
@@ -98,9 +121,22 @@ class FoldBase:
             noise = draw.hyper[NOISE] * self.posterior.scales[draw.user_scale[row.codes]]
             rated = Rated(row.codes, row.levels, noise, self.posterior.base, draw.cutpoints)
             prior = self._item_prior(place, traits)
-            rows = _fold(draw, self._users[place], prior, rated, (scans, key, 1))
-            found.append(_with_items(draw, rows))
+            rows = fold(draw, self._users[place], prior, rated, (scans, key, 1))
+            found.append(with_items(draw, rows))
         return Posterior(self.posterior.base, found, scales=self.posterior.scales)
+
+    def log_evidence(self, row: NewRow) -> FloatArray:
+        """Return how probable a user's ratings are in each draw, nearly: log p(ratings | draw)."""
+        key, traits = self._key(b"user", row), self.user_traits(row.codes)
+        found = np.empty(len(self.posterior))
+        for place, draw in enumerate(self.posterior):
+            noise = np.full(row.codes.size, draw.hyper[NOISE])
+            rated = Rated(row.codes, row.levels, noise, self.posterior.base, draw.cutpoints)
+            prior = self._user_prior(place, row, traits)
+            greedy = fold(draw, self._items[place], prior, rated, (0, key, 1))
+            inside = members(greedy.words, np.arange(draw.n_features))[0]
+            found[place] = log_evidence(self._items[place], prior, rated, inside)
+        return found
 
     def user_traits(self, items: Codes) -> FloatArray:
         """Return what a user's choice of items says, in the model's traits; nothing where it has none."""
@@ -120,30 +156,44 @@ class FoldBase:
         return np.uint64(int.from_bytes(digest[:8], "little"))
 
     def _user_prior(self, place: int, row: NewRow, traits: FloatArray) -> RowPrior:
-        draw, priors, scales = self.posterior.draws[place], self._priors, self.posterior.scales
-        counts, n_others = self._user_counts[place], draw.user_offset.size
-        if row.known >= 0:
-            counts = counts - members(draw.user_words[row.known : row.known + 1], np.arange(counts.size))[0]
-            n_others -= 1
-        with np.errstate(divide="ignore"):
-            log_odds = np.log(counts) - np.log(n_others + 1.0 - counts)
-        mean = 0.0
-        if self._user_tilts is not None:
-            tilt = self._user_tilts[place]
+        """Return the prior of a user given a draw: that of a new one, less what a known one has put into it."""
+        prior, tilt = self._user_priors[place], None if self._user_tilts is None else self._user_tilts[place]
+        log_odds, mean = prior.log_odds, 0.0
+        if tilt is not None:
             if tilt.weights.shape[1]:
-                log_odds = np.where(counts > 0, tilt.weights[:, 0] + tilt.weights[:, 1:] @ traits, -np.inf)
+                log_odds = tilt.weights[:, 0] + tilt.weights[:, 1:] @ traits
             mean = float(tilt.offset[: traits.size] @ traits)
             mean += float(tilt.offset[traits.size :][: row.covariates.size] @ row.covariates)
-        return RowPrior(
-            log_odds=log_odds,
-            centre=np.ones(counts.size),
-            sd=float(draw.hyper[USER_GRADE_SD]) if draw.user_graded else 0.0,
-            offset_mean=mean,
-            offset_sd=float(draw.hyper[USER_SD]) if priors.user_offsets else 0.0,
-            factor_sd=float(draw.hyper[REMAINDER_SD]),
-            scales=scales,
-            scale_logs=scale_log_weights(scales, float(draw.hyper[SCALE_SD])) if scales.size > 1 else _CERTAIN,
-        )
+        if row.known >= 0:
+            log_odds = self._odds_without(place, row.known, log_odds)
+        return prior._replace(log_odds=log_odds, offset_mean=mean)
+
+    def _odds_without(self, place: int, user: int, log_odds: FloatArray) -> FloatArray:
+        """Return the log odds of a known user: no feature of theirs alone, and without traits others' count only."""
+        draw = self.posterior.draws[place]
+        counts = self._user_counts[place] - members(draw.user_words[user : user + 1], np.arange(draw.n_features))[0]
+        if self._user_tilts is None or not self._user_tilts[place].weights.shape[1]:
+            log_odds = owner_log_odds(counts, draw.user_offset.size - 1)
+        return np.where(counts > 0, log_odds, -np.inf)
+
+    @cached_property
+    def _user_priors(self) -> list[RowPrior]:
+        """The prior of a new user with no traits, draw by draw."""
+        scales, found = self.posterior.scales, []
+        for draw, counts in zip(self.posterior, self._user_counts, strict=True):
+            found.append(
+                RowPrior(
+                    log_odds=owner_log_odds(counts, draw.user_offset.size),
+                    centre=np.ones(counts.size),
+                    sd=float(draw.hyper[USER_GRADE_SD]) if draw.user_graded else 0.0,
+                    offset_mean=0.0,
+                    offset_sd=float(draw.hyper[USER_SD]) if self._priors.user_offsets else 0.0,
+                    factor_sd=float(draw.hyper[REMAINDER_SD]),
+                    scales=scales,
+                    scale_logs=scale_log_weights(scales, float(draw.hyper[SCALE_SD])),
+                )
+            )
+        return found
 
     def _item_prior(self, place: int, traits: FloatArray) -> RowPrior:
         draw, priors = self.posterior.draws[place], self._priors
@@ -180,9 +230,10 @@ class FoldBase:
 
     @cached_property
     def _user_tilts(self) -> list[Tilt] | None:
-        if not self._model.user_offset_traits.shape[1]:
+        if not (self._choices and self._model.user_offset_traits.shape[1]):
             return None
-        return [user_tilt(draw, self._model) for draw in self.posterior]
+        model = self._model
+        return kept_tilts(self.posterior, self._folder, lambda: [user_tilt(draw, model) for draw in self.posterior])
 
     @cached_property
     def _item_tilts(self) -> list[Tilt] | None:
@@ -192,58 +243,12 @@ class FoldBase:
 
     @cached_property
     def _items(self) -> list[Others]:
-        return [_items_of(draw) for draw in self.posterior]
+        return [items_of(draw) for draw in self.posterior]
 
     @cached_property
     def _users(self) -> list[Others]:
-        return [_users_of(draw) for draw in self.posterior]
+        return [users_of(draw) for draw in self.posterior]
 
     @cached_property
     def _user_counts(self) -> list[FloatArray]:
         return [member_counts(draw.user_words, draw.n_features) for draw in self.posterior]
-
-
-def _items_of(draw: Draw) -> Others:
-    first = member_starts(draw.item_words)[:-1]
-    return Others(draw.item_words, first, draw.item_effect, draw.effect, draw.item_offset, draw.item_factor)
-
-
-def _users_of(draw: Draw) -> Others:
-    first, ones = member_starts(draw.user_words)[:-1], np.ones(draw.n_features)
-    return Others(draw.user_words, first, draw.user_grade, ones, draw.user_offset, draw.user_factor)
-
-
-def _fold(draw: Draw, others: Others, prior: RowPrior, rated: Rated, told: tuple[int, np.uint64, int]) -> FoldedRows:
-    scans, key, copies = told
-    rows = FoldedRows(
-        np.zeros((copies, others.words.shape[1]), np.uint64),
-        np.empty(copies * draw.n_features),
-        np.zeros(1, np.int64),
-        np.zeros(copies),
-        np.zeros(copies, np.uint8),
-        np.zeros((copies, draw.rank)),
-    )
-    place = np.uint64(draw.chain << 32 | draw.sweep)
-    fold_row(others, prior, rated, scans, key, place, rows)
-    return rows
-
-
-def _with_users(draw: Draw, rows: FoldedRows) -> Draw:
-    """Return the draw with these rows in place of its users."""
-    return draw._replace(
-        user_words=rows.words,
-        user_offset=rows.offset,
-        user_scale=rows.scale,
-        user_grade=rows.packed[: rows.filled[0]] if draw.user_graded else draw.user_grade,
-        user_factor=rows.factor,
-    )
-
-
-def _with_items(draw: Draw, rows: FoldedRows) -> Draw:
-    """Return the draw with these rows in place of its items."""
-    return draw._replace(
-        item_words=rows.words,
-        item_offset=rows.offset,
-        item_effect=rows.packed[: rows.filled[0]] if draw.graded else draw.item_effect,
-        item_factor=rows.factor,
-    )

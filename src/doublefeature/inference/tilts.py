@@ -9,7 +9,7 @@ That of offsets' weights is exactly normal.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ FloatArray = NDArray[np.float64]
 
 _STEPS = 4
 _LONGEST_STEP = 2.0
+_DECIMALS = 6
 _SEED = 20_250_102
 _USERS, _ITEMS = range(2)
 
@@ -75,7 +76,7 @@ def _weights(
         weights += step * np.minimum(1.0, _LONGEST_STEP / np.maximum(longest, 1e-300))
     factor = np.linalg.cholesky(precision)
     noise = rng.standard_normal((n_features, size, 1))
-    return np.asarray(weights + np.linalg.solve(factor.transpose(0, 2, 1), noise)[:, :, 0], np.float64)
+    return _rounded(weights + np.linalg.solve(factor.transpose(0, 2, 1), noise)[:, :, 0])
 
 
 def _prior_slopes(weights: FloatArray, centre: float | None, sd: float) -> tuple[FloatArray, FloatArray]:
@@ -98,7 +99,12 @@ def _offset_weights(traits: FloatArray, offset: FloatArray, sd: float, rng: np.r
     precision = traits.T @ traits / sd**2 + np.eye(size) / OFFSET_WEIGHT_SD**2
     factor = np.linalg.cholesky(precision)
     mean = np.linalg.solve(precision, traits.T @ offset / sd**2)
-    return np.asarray(mean + np.linalg.solve(factor.T, rng.standard_normal(size)), np.float64)
+    return _rounded(mean + np.linalg.solve(factor.T, rng.standard_normal(size)))
+
+
+def _rounded(values: NDArray[np.floating[Any]]) -> FloatArray:
+    """Round, so that weights are the same numbers whatever the linear algebra library and its threads."""
+    return np.asarray(np.round(values, _DECIMALS) + 0.0, np.float64)
 
 
 def _sigmoid(x: FloatArray) -> FloatArray:

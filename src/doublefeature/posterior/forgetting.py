@@ -24,8 +24,6 @@ from doublefeature.posterior.card import card_text
 from doublefeature.posterior.disk import PARTIAL, Disk, disk_problems, sole_writer
 from doublefeature.posterior.draws import Draw, Trace, draw_of
 from doublefeature.posterior.loading import MANIFEST, ResumePoint
-from doublefeature.posterior.manifest import TABLES, table_file
-from doublefeature.posterior.steady import FILE as FEATURES
 from doublefeature.posterior.steady import drop_user
 from doublefeature.posterior.store import CARD, ModelFolder
 from doublefeature.ratings import Ratings
@@ -33,7 +31,10 @@ from doublefeature.ratings import Ratings
 REPORT = "report.html"
 """A page about the model; it shows users, so it is not carried over."""
 
-_OURS = {MANIFEST, CARD, FEATURES, REPORT, *(table_file(name) for name in TABLES)}
+ARRAYS = ".safetensors"
+"""Ending of what is worked out from draws and kept beside them; it is worked out again when it is wanted."""
+
+_OURS = {MANIFEST, CARD, REPORT}
 _EXCHANGE = 2  # renameat2's flag
 _HERE = -100  # AT_FDCWD
 
@@ -94,7 +95,7 @@ def _write_without(model: ModelFolder, user: Hashable, path: Path) -> None:
     made.write_card(card_text(made))
     drop_user(model.path, path, gone, (model.ratings.n_users, model.ratings.n_items))
     for file in model.path.iterdir():
-        if file.is_file() and file.name not in _OURS and not file.name.endswith(PARTIAL):
+        if file.is_file() and file.name not in _OURS and not file.name.endswith((ARRAYS, PARTIAL)):
             _link(file, path / file.name)
 
 

@@ -6,8 +6,8 @@ from functools import partial
 
 from doublefeature.config import PRESETS, Schedule
 from doublefeature.evaluation.baselines import BASELINES, Predictor, fit_baselines
-from doublefeature.evaluation.evaluate import ModelPredictor
 from doublefeature.evaluation.peers.base import Answer, Codes, Fitted, Peer, Settings, allowed_threads
+from doublefeature.evaluation.predictors import ModelPredictor
 from doublefeature.inference.compiling import compile_kernels, needs_compiling
 from doublefeature.ratings import Ratings
 from doublefeature.recommender import DoubleFeature
