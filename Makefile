@@ -1,4 +1,5 @@
 # make demo    simulate, fit, compare with the truth, write a report
+# make serve   the demo model as a page and an API on this machine
 # make test    lint, types, layers, tests
 # make proofs  the long proofs: one line per bar (an hour or two)
 # make bench   the benchmarks (MovieLens-1M is looked for in DOUBLEFEATURE_DATA or ../shared/data)
@@ -6,12 +7,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test proofs bench clean
+.PHONY: demo serve test proofs bench clean
 
 demo: .venv/ready
 	$(BIN)/doublefeature demo
+	@echo "explore it in a browser: make serve"
+
+serve: .venv/ready-server
+	@test -d demo-model || $(BIN)/doublefeature demo
+	$(BIN)/doublefeature serve demo-model
 
 test: .venv/ready-dev
+	./.ci/parts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -22,6 +29,7 @@ test: .venv/ready-dev
 proofs: .venv/ready-dev
 	$(BIN)/python -m tests.correctness
 	$(BIN)/python -m tests.store
+	$(BIN)/python -m tests.server
 
 bench: .venv/ready-bench
 	$(BIN)/python benchmarks/first_use.py
@@ -36,9 +44,13 @@ bench: .venv/ready-bench
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
+.venv/ready-server: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[server]'
+	touch $@ .venv/ready
+
 .venv/ready-dev: .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	touch $@ .venv/ready
+	touch $@ .venv/ready .venv/ready-server
 
 .venv/ready-bench: .venv/ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

@@ -13,7 +13,7 @@ from doublefeature.levels import Level, level_position
 from doublefeature.posterior import ranking
 from doublefeature.posterior.draws import Draw, Posterior
 from doublefeature.posterior.features import Allocation
-from doublefeature.posterior.predict import Codes
+from doublefeature.posterior.predict import Codes, FloatArray
 from doublefeature.posterior.prediction import level_values
 from doublefeature.ratings import Ratings
 
@@ -109,7 +109,9 @@ class Wanted(NamedTuple):
     seed: int
 
 
-def recommend(model: Fitted, posterior: Posterior, user: int, seen: Codes, wanted: Wanted) -> list[Recommendation]:
+def recommend(
+    model: Fitted, posterior: Posterior, user: int, seen: Codes, wanted: Wanted, table: FloatArray | None = None
+) -> list[Recommendation]:
     """Return the best items for a user of the posterior (see `doublefeature.posterior.ranking.recommend`)."""
     ratings = model.ratings_
     found = ranking.recommend(
@@ -125,6 +127,7 @@ def recommend(model: Fitted, posterior: Posterior, user: int, seen: Codes, wante
         allow=None if wanted.allow is None else [ratings.item_code(item) for item in wanted.allow],
         deny=None if wanted.deny is None else [ratings.item_code(item) for item in wanted.deny],
         seed=wanted.seed,
+        table=table,
     )
     labels, levels = ratings.items, ratings.levels
     return [

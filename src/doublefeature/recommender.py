@@ -353,6 +353,6 @@ def load(path: str | os.PathLike[str]) -> DoubleFeature:
 
 
 def _as_id(text: str, known: Callable[[Hashable], bool]) -> Hashable:
-    if not known(text) and text.lstrip("-").isdecimal() and known(int(text)):
+    if not known(text) and text.removeprefix("-").isdecimal() and known(int(text)):
         return int(text)
     return text

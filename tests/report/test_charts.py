@@ -6,8 +6,9 @@ import zlib
 import numpy as np
 import pytest
 
+from doublefeature.posterior.arranging import arrange, shortest_tour
 from doublefeature.report.markup import Html, count, counted, decimal, label, percent, signed, sized, tag
-from doublefeature.report.picture import COLOURS, arrange, block_picture, shortest_tour, write_png
+from doublefeature.report.picture import COLOURS, block_picture, write_png
 from doublefeature.report.svg import Axis, Dot, Line, axis_around, bar_chart, calibration_chart, line_chart, strip
 
 

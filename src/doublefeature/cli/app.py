@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from doublefeature._version import __version__
-from doublefeature.cli import answers, asking, comparing, data, evaluating, fitting, inspecting, studying
+from doublefeature.cli import answers, asking, comparing, data, evaluating, fitting, inspecting, serving, studying
 from doublefeature.errors import DoubleFeatureError
 
 INTERRUPTED = 130
@@ -51,6 +51,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         answers.similar,
     ),
     "Judge": (evaluating.evaluate, comparing.compare),
+    "Serve": (serving.serve, serving.new_key, serving.forget),
     "Look": (
         inspecting.features,
         inspecting.diagnose,

@@ -25,6 +25,7 @@ from doublefeature.cli.output import say
 from doublefeature.errors import SettingsError, show
 
 if TYPE_CHECKING:
+    from doublefeature.ratings import Ratings
     from doublefeature.recommender import DoubleFeature
 
 _SECTIONS = ("priors", "moves", "schedule")
@@ -90,6 +91,10 @@ def fit(
     item_covariates: ItemCovariates = None,
     users: UserFile = None,
     user_covariates: UserCovariates = None,
+    database: Annotated[
+        str | None,
+        typer.Option(help="Database of a service: its ratings are added, what was deleted there is left out."),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings as TOML; options on the command line win.")] = None,
     user: UserColumn = None,
     item: ItemColumn = None,
@@ -103,10 +108,22 @@ def fit(
     model = build_model(settings, preset, seed, plan)
     share = holdout if holdout is not None else settings.get("holdout", 0.05)
     table = read_items(items) if items is not None else None
-    data = load_ratings(ratings, levels, user, item, rating)
+    data = _with_database(load_ratings(ratings, levels, user, item, rating), database)
     data = attach_covariates(data, table, users, item_covariates, user_covariates)
     compile_first(model)
     _run(lambda watch: model.fit(data, items=table, holdout=share, out=out, **watch), out)
+
+
+def _with_database(ratings: Ratings, database: str | None) -> Ratings:
+    if database is None:
+        return ratings
+    from doublefeature.server.refitting import with_stored
+
+    merged, left_out = with_stored(ratings, database)
+    say(f"{merged.n_ratings} ratings with those of the database, {ratings.n_ratings} without")
+    if left_out:
+        say(f"{left_out} ratings of the database are at other levels and left out")
+    return merged
 
 
 def resume(

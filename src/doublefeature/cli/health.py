@@ -13,7 +13,13 @@ from doublefeature._version import __version__
 from doublefeature.datasets import DATASET_NAMES, cache_folder
 
 _CORE = ("numpy", "numba", "narwhals", "typer", "rich")
-_EXTRAS = {"io": ("polars",), "plot": ("matplotlib",), "arviz": ("xarray", "h5netcdf"), "study": ("libmf",)}
+_EXTRAS = {
+    "io": ("polars",),
+    "plot": ("matplotlib",),
+    "arviz": ("xarray", "h5netcdf"),
+    "study": ("libmf",),
+    "server": ("fastapi", "sqlalchemy", "psycopg"),
+}
 
 
 def checks() -> Iterator[tuple[str, str, bool]]:

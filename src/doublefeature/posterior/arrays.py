@@ -115,13 +115,13 @@ def check_layout(arrays: Arrays, layout: Layout) -> None:
             )
 
 
-def strict_json(data: bytes) -> object:
-    """Read JSON that holds no repeated key and no number that is not finite."""
+def strict_json(data: bytes, *, whole: bool = False) -> object:
+    """Read JSON that holds no repeated key and no number that is not finite; with `whole`, 5.0 is read as 5."""
     try:
         return json.loads(
             data.decode("utf-8"),
             object_pairs_hook=_without_repeats,
-            parse_float=_finite,
+            parse_float=_maybe_whole if whole else _finite,
             parse_constant=_no_constant,
         )
     except (ValueError, RecursionError) as problem:
@@ -141,6 +141,11 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is not finite")
     return value
+
+
+def _maybe_whole(text: str) -> float | int:
+    value = _finite(text)
+    return int(value) if value.is_integer() and abs(value) <= 2.0**53 else value
 
 
 def _no_constant(text: str) -> NoReturn:

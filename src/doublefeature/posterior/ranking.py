@@ -90,6 +90,7 @@ def recommend(
     allow: CodeCollection | None = None,
     deny: CodeCollection | None = None,
     seed: int = 0,
+    table: FloatArray | None = None,
 ) -> Recommendations:
     """Return the n best items that a user (−1: unknown) has not seen; fewer only when fewer are left.
 
@@ -107,11 +108,13 @@ def recommend(
         Position of a level. None: three quarters up the scale, such as 4 among 1..5.
     mass
         What the intervals hold at least.
+    table
+        The user's level probabilities of all items, (items, levels), where they are known already.
     """
     check_count("n", n, least=1)
     position = _level_position(level, n_levels_of(posterior))
     items = _candidates(posterior, seen, allow, deny)
-    proba = predict_levels(posterior, np.full(items.size, user), items)
+    proba = predict_levels(posterior, np.full(items.size, user), items) if table is None else table[items]
     keys = [proba @ rising(values)]
     if rank_by == "lower":
         keys.append(level_quantile(proba, quantile).astype(np.float64))

@@ -62,14 +62,33 @@ def kept_features(posterior: Posterior, folder: Path | None) -> Allocation:
     """
     if folder is None:
         return steady_features(posterior)
-    key = np.frombuffer(hashlib.sha256(read_manifest_text(folder)).digest(), np.uint8)
     sizes = posterior.draws[0].user_offset.size, posterior.draws[0].item_offset.size
     with suppress(OSError, StoreError):
-        return _decode(decode_arrays(read_file(folder / FILE, most=_MOST_BYTES)), key, sizes)
+        return _read(folder, sizes)
     found = steady_features(posterior)
     with suppress(OSError):
-        write_file(Disk(), folder / FILE, encode_arrays(_encode(found, key)))
+        _write(folder, found)
     return found
+
+
+def drop_user(source: Path, target: Path, user: int, sizes: tuple[int, int]) -> None:
+    """Keep in another folder what one has kept of its features, without a user and without features of nobody else."""
+    with suppress(OSError, StoreError):
+        found = _read(source, sizes)
+        left = replace(found, user_members=np.delete(found.user_members, user, axis=0))
+        _write(target, _only(left, np.asarray(left.user_members.any(axis=0))))
+
+
+def _read(folder: Path, sizes: tuple[int, int]) -> Allocation:
+    return _decode(decode_arrays(read_file(folder / FILE, most=_MOST_BYTES)), _key(folder), sizes)
+
+
+def _write(folder: Path, allocation: Allocation) -> None:
+    write_file(Disk(), folder / FILE, encode_arrays(_encode(allocation, _key(folder))))
+
+
+def _key(folder: Path) -> NDArray[np.uint8]:
+    return np.frombuffer(hashlib.sha256(read_manifest_text(folder)).digest(), np.uint8)
 
 
 def _encode(allocation: Allocation, key: NDArray[np.uint8]) -> Arrays:

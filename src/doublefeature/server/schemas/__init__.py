@@ -1,0 +1,1 @@
+"""What requests and answers look like; the API's description is made from these."""
