@@ -293,6 +293,8 @@ _USER_GRADES = replace(_GRADED, user_grades=True, user_offsets=True)
 _FULL_BOTH = replace(_FULL_ITEM_CHOICES, user_grades=True).with_everything_learnt()
 _ALL = Moves(settle=0, effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
 
+_FEATURES_ONLY = _moves(user_scan="parallel", prior_singletons=False, feature_moves=2)
+
 ENGINES = (
     Engine("serial A, prior singletons, τ | Z", _BASE, _PLAIN, sweeps=2_000_000),
     Engine("parallel A", _BASE, _moves(user_scan="parallel"), sweeps=2_000_000),
@@ -312,15 +314,10 @@ ENGINES = (
     Engine("the full model", _FULL, _ALL, quick=False),
     Engine("the full model, a rate per feature", _FULL_RATES, _ALL, quick=False),
     Engine("choices, private births only", _CHOICES, _moves(user_scan="parallel"), quick=False),
-    Engine("choices, feature moves only", _CHOICES, _moves(prior_singletons=False, feature_moves=2), quick=False),
+    Engine("choices, feature moves only", _CHOICES, _FEATURES_ONLY, quick=False),
     Engine("choices, everything", _FULL_CHOICES, _ALL, quick=False),
     Engine("choices of both, private births only", _ITEM_CHOICES, _moves(user_scan="parallel"), quick=False),
-    Engine(
-        "choices of both, feature moves only",
-        _ITEM_CHOICES,
-        _moves(prior_singletons=False, feature_moves=2),
-        quick=False,
-    ),
+    Engine("choices of both, feature moves only", _ITEM_CHOICES, _FEATURES_ONLY, quick=False),
     Engine("choices of both, everything", _FULL_ITEM_CHOICES, _ALL, quick=False),
     Engine("graded users, private births only", _USER_GRADES, _moves(user_scan="parallel"), quick=False),
     Engine(
@@ -358,7 +355,7 @@ def forward_means(priors: Priors, n_draws: int, seed: int) -> tuple[np.ndarray, 
     return mean, np.sqrt(np.maximum(squares / n_draws - mean * mean, 0.0) / n_draws)
 
 
-def _start(priors: Priors, moves: Moves, seed: int, threads: int) -> Scene:
+def start_scene(priors: Priors, moves: Moves, seed: int, threads: int) -> Scene:
     users, items = pairs(SIZES[0], SIZES[1], N_RATINGS)
     parameters, levels = draw_all(priors, users, items, SIZES, np.random.default_rng(seed))
     scene = scene_of(parameters, priors, moves, (users, items, levels), SIZES[2], (seed, 0))
@@ -368,7 +365,7 @@ def _start(priors: Priors, moves: Moves, seed: int, threads: int) -> Scene:
 def geweke_z(engine: Engine, n_sweeps: int, n_forward: int, seed: int = 2) -> np.ndarray:
     """Return the z of every statistic for an engine."""
     mean, error = forward_means(engine.priors, n_forward, seed)
-    scene = _start(engine.priors, engine.moves, seed, engine.threads)
+    scene = start_scene(engine.priors, engine.moves, seed, engine.threads)
     batches = np.zeros((BATCHES, len(STATISTICS)))
     joint_chain(scene, build_plan(engine.moves, SIZES[0]), n_sweeps, batches)
     return batch_z(batches, mean, error)
@@ -378,5 +375,5 @@ def mutant_z(mutation: int, n_sweeps: int, n_forward: int, seed: int = 2) -> np.
     """Return the z of every statistic for a sweep with a planted bug (0: none)."""
     mean, error = forward_means(_BASE, n_forward, seed)
     batches = np.zeros((BATCHES, len(STATISTICS)))
-    mutant_chain(_start(_BASE, Moves(), seed, 1), mutation, n_sweeps, batches)
+    mutant_chain(start_scene(_BASE, Moves(), seed, 1), mutation, n_sweeps, batches)
     return batch_z(batches, mean, error)

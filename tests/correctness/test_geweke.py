@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.correctness.geweke import ENGINES, MUTATIONS, geweke_z, mutant_z
+from tests.correctness.geweke import ENGINES, MUTATIONS, geweke_z, mutant_z, start_scene
 
 
 @pytest.mark.parametrize("engine", [e for e in ENGINES if e.quick], ids=lambda engine: engine.name)
@@ -9,6 +9,11 @@ def test_sweep_keeps_the_joint_distribution(engine):
     """The full tier (`make proofs`) runs all engines. Two threads and the table are held against one thread and the
     formula bit by bit elsewhere; engines of single parts of the default model are left to it as well."""
     assert np.abs(geweke_z(engine, 20_000, 4_000)).max() < 4
+
+
+@pytest.mark.parametrize("engine", [e for e in ENGINES if not e.quick], ids=lambda engine: engine.name)
+def test_engines_left_to_the_full_tier_can_start(engine):
+    assert start_scene(engine.priors, engine.moves, 2, engine.threads).state.active.size > 0
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
