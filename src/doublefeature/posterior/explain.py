@@ -192,12 +192,19 @@ def _take_apart(draw: Draw, users: Codes, items: Codes, n_listed: int, align: Al
 
 
 def _feature_parts(terms: _Terms, both: BoolArray, mass: float) -> tuple[FeaturePart, ...]:
+    """Return the features that the pair shares in some draw, then all others together.
+
+    A feature never shared can still add something: turned round, a user whose grade is not 1 keeps (s − 1) w.
+    """
     rest = both.size
     order = np.argsort(-np.abs(terms.contribution[:, :rest].mean(axis=0)), kind="stable").tolist()
     listed = [k for k in order if terms.shared[:, k].any()]
+    unlisted = [k for k in range(rest) if k not in listed]
+    contributions = terms.contribution.copy()
+    contributions[:, rest] += contributions[:, unlisted].sum(axis=1)
     parts = []
     for k in [*listed, rest]:
-        shared, contribution = terms.shared[:, k], terms.contribution[:, k]
+        shared, contribution = terms.shared[:, k], contributions[:, k]
         parts.append(
             FeaturePart(
                 feature=k if k < rest else None,
