@@ -5,20 +5,14 @@ The sampler's code is imported where folding in begins: other answers do without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from doublefeature.answers import Fitted
 from doublefeature.config import Priors
-from doublefeature.item_table import ItemTable
 from doublefeature.levels import Level
-from doublefeature.posterior.draws import Codes, Draw, Posterior
-from doublefeature.posterior.features import Allocation
-from doublefeature.ratings import Ratings
 
 if TYPE_CHECKING:
     from doublefeature.folded import Folded
@@ -26,17 +20,20 @@ if TYPE_CHECKING:
     from doublefeature.inference.folding import FoldBase
 
 
-class FoldsIn:
-    """Answers for users and items that the model was not fitted on, or whose ratings have changed since."""
+class _Estimator(Fitted, Protocol):
+    """What folding in needs of the estimator."""
 
-    ratings_: Ratings
-    posterior_: Posterior
     priors_: Priors
-    items_: ItemTable
     seed: int
     _folder: Path | None
 
-    def fold_in(self, ratings: Mapping[Hashable, Level], *, user: Hashable | None = None) -> Folded:
+    def _check_fitted(self) -> None: ...
+
+
+class FoldsIn:
+    """Answers for users and items that the model was not fitted on, or whose ratings have changed since."""
+
+    def fold_in(self: _Estimator, ratings: Mapping[Hashable, Level], *, user: Hashable | None = None) -> Folded:
         """Answer for a user with these ratings, without refitting: raw item ids to levels.
 
         Parameters
@@ -50,7 +47,7 @@ class FoldsIn:
         return fold_user(self, ratings, user)
 
     def fold_in_item(
-        self,
+        self: _Estimator,
         ratings: Mapping[Hashable, Level],
         *,
         item: Hashable | None = None,
@@ -71,26 +68,9 @@ class FoldsIn:
         return fold_item(self, ratings, item, covariates)
 
     @cached_property
-    def fold_base_(self) -> FoldBase:
+    def fold_base_(self: _Estimator) -> FoldBase:
         """The draws made ready to fold in; call its `prepare` to do at once what the first fold-in would do."""
         from doublefeature.inference.folding import FoldBase
 
         self._check_fitted()
         return FoldBase(self.posterior_, self.ratings_, self.priors_, self.seed, folder=self._folder)
-
-    @cached_property
-    def allocation_(self) -> Allocation:
-        """The features as a point estimate."""
-        raise NotImplementedError
-
-    @cached_property
-    def aligner_(self) -> Callable[[Draw], tuple[Codes, NDArray[np.bool_]]]:
-        """What each feature of a draw is in the point estimate."""
-        raise NotImplementedError
-
-    def title(self, item: Hashable) -> str:
-        """Return an item's title."""
-        raise NotImplementedError
-
-    def _check_fitted(self) -> None:
-        raise NotImplementedError

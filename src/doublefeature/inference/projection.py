@@ -7,6 +7,7 @@ that was there is its row of U, and the standard form that the rows of U were gi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,19 +41,21 @@ class Projection:
 
 def project_users(arrays: RatingArrays, traits: FloatArray) -> Projection:
     """Return the projection of new users, given the traits that choices gave the known ones."""
-    loadings = np.zeros((arrays.item_ptr.size - 1, traits.shape[1] - 1))
-    counts, others = np.diff(arrays.user_ptr), np.diff(arrays.item_ptr)
-    raw, shift = _unshifted(traits[:, :-1], counts)
-    times_users(arrays.user_ptr, arrays.item_codes, _over_root(raw, counts), loadings)
-    return _projection(_over_root(loadings, others), others, raw, shift, _count_line(traits[:, -1], counts))
+    return _project(arrays, traits, times_users, (arrays.user_ptr, arrays.item_ptr))
 
 
 def project_items(arrays: RatingArrays, traits: FloatArray) -> Projection:
     """Return the projection of new items, given the traits that choices gave the known ones."""
-    loadings = np.zeros((arrays.user_ptr.size - 1, traits.shape[1] - 1))
-    counts, others = np.diff(arrays.item_ptr), np.diff(arrays.user_ptr)
+    return _project(arrays, traits, times_items, (arrays.item_ptr, arrays.user_ptr))
+
+
+def _project(
+    arrays: RatingArrays, traits: FloatArray, times: Callable[..., None], sides: tuple[Codes, Codes]
+) -> Projection:
+    counts, others = np.diff(sides[0]), np.diff(sides[1])
+    loadings = np.zeros((others.size, traits.shape[1] - 1))
     raw, shift = _unshifted(traits[:, :-1], counts)
-    times_items(arrays.user_ptr, arrays.item_codes, _over_root(raw, counts), loadings)
+    times(arrays.user_ptr, arrays.item_codes, _over_root(raw, counts), loadings)
     return _projection(_over_root(loadings, others), others, raw, shift, _count_line(traits[:, -1], counts))
 
 

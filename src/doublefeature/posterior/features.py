@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -212,14 +213,13 @@ class _Aligned:
     """All draws matched with an estimate: partners' effects, which of them are close, and member counts."""
 
     def __init__(self, draws: Iterable[Features], estimate: Features, metric: Metric) -> None:
-        self.partners, self.recurring = Tally(estimate), Tally(estimate)
+        self.partners = Tally(estimate)
         self._estimate, self._matched = estimate, list[tuple[Features, Matching]]()
         effects, close, numbers, signs = [], [], [], []
         for draw in draws:
             matching = match(draw, estimate, metric)
             self._matched.append((draw, matching))
             self.partners.add(draw, matching)
-            self.recurring.add(draw, matching, matching.relative < CLOSE)
             found = np.flatnonzero(matching.partner >= 0)
             to = matching.partner[found]
             effects.append(np.full(estimate.effect.size, np.nan))
@@ -236,11 +236,13 @@ class _Aligned:
         self.numbers = np.array(numbers)  # (draws, K), partners' numbers in their draws, −1 for none
         self.signs = np.array(signs)  # (draws, K)
 
-    def judge_again(self, close: BoolArray) -> None:
-        """Take another word for which partners are close, shape (draws, K)."""
-        self.close, self.recurring = close, Tally(self._estimate)
-        for (draw, matching), row in zip(self._matched, close, strict=True):
-            self.recurring.add(draw, matching, (matching.partner >= 0) & row[matching.partner])
+    @cached_property
+    def recurring(self) -> Tally:
+        """Sums over close partners only."""
+        tally = Tally(self._estimate)
+        for (draw, matching), row in zip(self._matched, self.close, strict=True):
+            tally.add(draw, matching, (matching.partner >= 0) & row[matching.partner])
+        return tally
 
     def speaking(self, feature: int, close_only: bool = True) -> BoolArray:
         """Return the draws in which a feature recurs, or if there are none, those with a partner."""
@@ -299,7 +301,7 @@ def summarise(
     aligned = _Aligned((_packed(draw, metric) for draw in _draws(posterior)), columns, metric)
     if posterior.graded and columns.effect.size:
         shape = columns.user_members, columns.item_members * columns.effect
-        aligned.judge_again(likeness(posterior.draws, aligned.numbers, *shape, centred=metric.complement) >= LIKE)
+        aligned.close = likeness(posterior.draws, aligned.numbers, *shape, centred=metric.complement) >= LIKE
     chains = np.array([draw.chain for draw in posterior])
     found = [_summary(feature, allocation, aligned, chains, ratings) for feature in range(allocation.n_features)]
     return _with_item_effects(found, posterior, aligned) if by_item and posterior.graded else found
