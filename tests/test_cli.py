@@ -148,13 +148,13 @@ class TestFit:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_interrupted_fit_is_resumed_to_the_same_draws(self, run, folder, tmp_path, number):
         whole, broken = tmp_path / "whole", tmp_path / "broken"
-        words = ["--sweeps", "300", "--warmup", "100", "--thin", "10", "--chains", "2", "--threads", "2", "--seed", "9"]
+        words = ["--sweeps", "600", "--warmup", "100", "--thin", "10", "--chains", "2", "--threads", "2", "--seed", "9"]
         command = [sys.executable, "-m", "doublefeature", "fit", str(folder / "ratings.csv"), "--out", str(broken)]
         process = subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True)
         while not (broken / "manifest.json").exists():
             time.sleep(0.02)
             assert process.poll() is None
-        time.sleep(1.0)
+        time.sleep(0.3)
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
         if process.returncode != 0:
@@ -163,7 +163,7 @@ class TestFit:
             assert run("resume", broken, "--threads", 1).code == 0
         assert run("fit", folder / "ratings.csv", "--out", whole, *words).code == 0
         one, two = ModelFolder.open(whole).posterior(), ModelFolder.open(broken).posterior()
-        assert len(one) == len(two) == 40
+        assert len(one) == len(two) == 100
         assert all(np.array_equal(a, b) for x, y in zip(one, two, strict=True) for a, b in zip(x, y, strict=True))
 
     def test_resume_makes_a_run_longer(self, run, folder, tmp_path):

@@ -140,17 +140,19 @@ def resume(
 
 
 def _run(work: Any, out: Path) -> None:
-    """Fit under a progress display; a signal stops it after the sweep, with everything written."""
+    """Fit under a progress display; a signal stops it after the sweep, with everything written; one that comes later changes nothing."""
     from doublefeature.inference.fit import stop_on_signals
     from doublefeature.inference.progress import shown_progress
     from doublefeature.report.card import write_card
 
-    with stop_on_signals() as stop, shown_progress() as progress:
-        fitted = work({"progress": progress, "stop": stop})
+    with stop_on_signals() as stop:
+        with shown_progress() as progress:
+            fitted = work({"progress": progress, "stop": stop})
+        if fitted.finished_:
+            write_card(fitted, out)
     if not fitted.finished_:
         say(f"interrupted; {len(fitted.posterior_)} draws are in {out}. Go on with: doublefeature resume {out}")
         raise typer.Exit(130)
-    write_card(fitted, out)
     say(f"{len(fitted.posterior_)} draws of {fitted.schedule_.chains} chains in {out}; see {out / 'card.md'}")
     typer.echo(str(out))
 
