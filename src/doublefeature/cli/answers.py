@@ -14,6 +14,7 @@ from doublefeature.cli.options import AsJson, HowMany, Mass, Model, Seed, User
 from doublefeature.cli.output import check_writable, print_json, print_table, say, write_rows
 from doublefeature.posterior import ranking
 from doublefeature.recommender import DoubleFeature
+from doublefeature.sharded import load
 
 Item = Annotated[str, typer.Option("--item", "-i", help="Item id, as in the ratings.")]
 Ids = Annotated[list[str] | None, typer.Option(help="Item id; may be given several times.")]
@@ -56,7 +57,7 @@ def predict(
     if out is not None:
         check_writable(out)
     asked = read_pairs(pairs)
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     known = [(fitted.as_user(user), fitted.as_item(item)) for user, item in asked]
     prediction = fitted.predict(known)
     write_rows(prediction.to_rows(mass), out)
@@ -80,7 +81,7 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Recommend items the user has not rated, each with an interval and the chance of a high rating."""
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     found = fitted.recommend(
         fitted.as_user(user),
         n,
@@ -110,7 +111,7 @@ def prefer(
     as_json: AsJson = False,
 ) -> None:
     """Say how likely the user rates A above, level with or below B."""
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     chances = fitted.prefer(fitted.as_user(user), fitted.as_item(item_a), fitted.as_item(item_b))
     unknown = _unknown(fitted, user, item_a, item_b)
     if as_json:
@@ -122,7 +123,7 @@ def prefer(
 
 def explain(model: Model, user: User, item: Item, mass: Mass = 0.8, as_json: AsJson = False) -> None:
     """Take a pair's score apart: base, offsets, and each shared feature with its probability."""
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     answer = fitted.explain(fitted.as_user(user), fitted.as_item(item), mass=mass)
     unknown = _unknown(fitted, user, item)
     if as_json:
@@ -140,7 +141,7 @@ def top(
     as_json: AsJson = False,
 ) -> None:
     """Rank items by their posterior mean rating over all users, or by their offset, with intervals."""
-    rows = [row._asdict() for row in DoubleFeature.load(model).top(n, by=_ORDERS[by])]
+    rows = [row._asdict() for row in load(model).top(n, by=_ORDERS[by])]
     if as_json:
         print_json(rows)
         return
@@ -154,7 +155,7 @@ def similar(
     as_json: AsJson = False,
 ) -> None:
     """List the items whose scores go together with this one's over users."""
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     rows = [row._asdict() for row in fitted.similar_items(fitted.as_item(item), n)]
     if as_json:
         print_json(rows)
