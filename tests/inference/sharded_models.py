@@ -11,7 +11,7 @@ from doublefeature.sharded import ShardedDoubleFeature
 from doublefeature.studies.recovery import Design, simulate
 
 SCHEDULE = Schedule(sweeps=24, warmup=8, thin=2, chains=2, threads=1)
-RATINGS, _ = simulate(Design(users=40, items=25, tau=0.5), seed=3)
+RATINGS, _ = simulate(Design(users=40, items=25, tau=0.5), seed=3)[0].split(0.4, seed=1)
 TITLES = {item: {"title": f"Film {item}"} for item in range(25)}
 
 

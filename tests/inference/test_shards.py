@@ -81,7 +81,9 @@ class TestSameDraws:
         fit(tmp_path / "other", engine=Backwards())
         assert digests(tmp_path / "other") == digests(done)
 
-    def test_in_other_processes_one_of_which_is_killed(self, done, tmp_path):
+    @pytest.mark.parametrize("shards", [1, pytest.param(3, marks=pytest.mark.slow)])
+    def test_in_other_processes_one_of_which_is_killed(self, shards, tmp_path):
+        fit(tmp_path / "here", shards)
         engine = ProcessEngine(2)
         killed = []
 
@@ -97,18 +99,18 @@ class TestSameDraws:
         killer = threading.Thread(target=kill)
         killer.start()
         try:
-            fit(tmp_path / "other", engine=engine)
+            fit(tmp_path / "other", shards, engine=engine)
         finally:
             stop.set()
             killer.join()
             engine.close()
         assert killed
-        assert digests(tmp_path / "other") == digests(done)
+        assert digests(tmp_path / "other") == digests(tmp_path / "here")
 
     def test_another_seed_gives_others(self, done, tmp_path):
         model = ShardedDoubleFeature(Sharding(3), preset="paper", seed=6, schedule=SCHEDULE)
         model.fit(RATINGS, out=tmp_path / "other", holdout=0.1)
-        assert set(digests(tmp_path / "other")).isdisjoint(digests(done))
+        assert set(digests(tmp_path / "other")[:6]).isdisjoint(digests(done)[:6])
 
     def test_stopped_and_resumed(self, done, tmp_path):
         stop = threading.Event()
@@ -141,7 +143,7 @@ class TestSameDraws:
     def test_broken_between_any_two_writes(self, done, tmp_path):
         """What is written after the shards: a kill at any operation leaves a folder that resumes to the same draws."""
         wanted = digests(done)
-        for operation in (0, 1, 3, 5):
+        for operation in (0, 2, 4):
             out = shutil.copytree(done, tmp_path / f"cut{operation}")
             folder = ShardedFolder.open(out)
             consensus = folder.consensus()
