@@ -33,6 +33,20 @@ def by_paper(tmp_path_factory):
     return fit(out, merge="paper", second_stage="paper", keep_share=0.5)
 
 
+@pytest.fixture
+def run(monkeypatch, capsys):
+    return partial(call, monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def csv(tmp_path_factory):
+    users, items, levels = RATINGS.triples()
+    rows = [f"u{u},i{i},{level + 1}" for u, i, level in zip(users, items, levels, strict=True)]
+    place = tmp_path_factory.mktemp("csv") / "ratings.csv"
+    place.write_text("user,item,rating\n" + "\n".join(rows) + "\n")
+    return place
+
+
 class TestAnswers:
     def test_known_users_are_answered_by_their_shard(self, model):
         folder = ShardedFolder.open(model.folder_.path)
@@ -151,18 +165,6 @@ class TestRefusals:
 class TestCommandLine:
     FIT = ("--sweeps", "16", "--warmup", "8", "--thin", "2", "--chains", "2", "--threads", "1", "--preset", "paper")
 
-    @pytest.fixture
-    def run(self, monkeypatch, capsys):
-        return partial(call, monkeypatch, capsys)
-
-    @pytest.fixture(scope="class")
-    def csv(self, tmp_path_factory):
-        users, items, levels = RATINGS.triples()
-        rows = [f"u{u},i{i},{level + 1}" for u, i, level in zip(users, items, levels, strict=True)]
-        place = tmp_path_factory.mktemp("csv") / "ratings.csv"
-        place.write_text("user,item,rating\n" + "\n".join(rows) + "\n")
-        return place
-
     def test_every_verb(self, run, csv, tmp_path):
         out = tmp_path / "model"
         done = run("fit", csv, "--out", out, "--shards", 2, *self.FIT)
@@ -202,7 +204,7 @@ class TestCommandLine:
         assert says in done.err
         assert len(done.err.strip().splitlines()) == 1
 
-    def test_features_need_a_shard(self, run, model, by_paper):
+    def test_features_need_a_shard(self, run, by_paper):
         for words, says in (((), "--shard, 0 to 2"), (("--shard", 7), "shards 0 to 2")):
             done = run("features", by_paper.folder_.path, *words)
             assert (done.code, says in done.err) == (2, True), done.err
