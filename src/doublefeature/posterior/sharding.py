@@ -33,8 +33,8 @@ from doublefeature.errors import SettingsError, StoreError, show
 from doublefeature.posterior.arrays import Arrays, check_layout, strict_json
 from doublefeature.posterior.creating import SHARDING, ModelParts, write_arrays
 from doublefeature.posterior.disk import Disk, disk_problems, read_file, write_file
-from doublefeature.posterior.loading import checking, read_entry
-from doublefeature.posterior.manifest import StoredFile, manifest_checksum
+from doublefeature.posterior.loading import MANIFEST, checking, read_entry, read_manifest_text
+from doublefeature.posterior.manifest import StoredFile, manifest_checksum, read_manifest
 from doublefeature.posterior.store import ModelFolder
 
 FloatArray = NDArray[np.float64]
@@ -217,11 +217,15 @@ class ShardedFolder:
 
     def is_begun(self, shard: int) -> bool:
         """Whether a shard's folder is there."""
-        return (self.shard_path(shard) / "manifest.json").is_file()
+        return (self.shard_path(shard) / MANIFEST).is_file()
 
     def is_merged(self, shard: int) -> bool:
         """Whether a shard's second stage is done."""
-        return (self.merged_path(shard) / "manifest.json").is_file() and self.merged(shard).finished
+        path = self.merged_path(shard)
+        if not (path / MANIFEST).is_file():
+            return False
+        manifest = read_manifest(read_manifest_text(path))
+        return min(chain.sweeps for chain in manifest.chains) >= manifest.schedule.sweeps
 
     @property
     def finished(self) -> bool:
