@@ -39,7 +39,7 @@ def done(tmp_path_factory):
 
 
 def rows(out, name):
-    return list(csv.DictReader((out / f"{name}.csv").open()))
+    return list(csv.DictReader((out / f"{name}.csv").read_text().splitlines()))
 
 
 class TestStudy:

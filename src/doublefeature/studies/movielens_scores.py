@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.evaluation.baselines import fit_baselines
-from doublefeature.evaluation.bootstrap import Estimate, Scores, mean_score
+from doublefeature.evaluation.bootstrap import Estimate, Ratio, Scores, judge_tallies, mean_score
 from doublefeature.evaluation.pairs import score_pairs
 from doublefeature.evaluation.scores import answers, score_predictions
 from doublefeature.evaluation.splits import Split
@@ -53,6 +53,14 @@ def judge(proba: FloatArray, split: Split, mean: FloatArray | None = None) -> Sc
     return score_predictions(proba, levels, users, values, mean=mean) | score_pairs(proba, levels, users, split.train)
 
 
+def judge_constant(code: int, split: Split) -> Scores:
+    """Return the scores of always saying one level, which is also its best window."""
+    users, _, levels = (column.astype(np.int64) for column in split.test.triples())
+    certain = judge(np.tile(np.eye(split.test.n_levels)[code], (levels.size, 1)), split)
+    near = (np.abs(levels - code) <= 1).astype(np.float64)
+    return certain | judge_tallies(levels.size, {"within_one": Ratio.of(users, near)})
+
+
 def all_scores(study: Study) -> dict[str, list[Scores]]:
     """Return the scores of every method, one per seed: runs, rules that need no model, and every constant."""
     found: dict[str, list[Scores]] = {}
@@ -64,7 +72,7 @@ def all_scores(study: Study) -> dict[str, list[Scores]]:
             told = rule.predict(users, items)
             rows[rule.name] = judge(told.proba, split, told.mean)
         for code, level in enumerate(split.train.levels):
-            rows[f"always {level}"] = judge(np.tile(np.eye(split.train.n_levels)[code], (users.size, 1)), split)
+            rows[f"always {level}"] = judge_constant(code, split)
         for name, scores in rows.items():
             found.setdefault(name, []).append(scores)
     return found
