@@ -165,8 +165,10 @@ def _page(study: Study, tables: Mapping[str, Rows], shards: Sequence[ShardScore]
         "`by_offset`: merged ρ, as in the paper's table; `by_rating`: posterior mean rating over all users.\n",
         "## Cost and standard error against the number of shards\n",
         _markdown(tables["cost"], _COST, digits=4),
-        "First seed. Seconds of CPU, one machine; the paper argues O(S (m/S)³) a sweep, here it is linear in the "
-        "ratings, so that shards divide the work and save none of it.\n",
+        "First seed, CPU seconds. The paper argues O(S (m/S)³) a sweep. Here a sweep is linear in the ratings, so that "
+        "shards divide the work and save none of it; below 1,000 users a shard gets more tries of births (`Moves`), "
+        "which cost more. Effect errors: posterior sd of θ given memberships, ρ integrated out, over features of two "
+        "users or more.\n",
         "![cost](figures/cost.png)\n",
         "## Users and one shard\n",
         "![three users](figures/three_users.png)\n",
