@@ -33,8 +33,9 @@ from doublefeature.posterior.feature_summary import FeatureSummary
 from doublefeature.posterior.predict import Codes, predict_levels
 from doublefeature.posterior.prediction import Prediction, level_values
 from doublefeature.posterior.shard_card import Disagreement, consensus_lines, disagreements
+from doublefeature.posterior.shard_manifest import Consensus
 from doublefeature.posterior.shard_users import split_users
-from doublefeature.posterior.sharding import Consensus, ShardedFolder
+from doublefeature.posterior.sharding import ShardedFolder
 from doublefeature.posterior.sharding import is_sharded as is_sharded
 from doublefeature.ratings import Ratings
 from doublefeature.readers import read_ratings

@@ -23,7 +23,8 @@ from doublefeature.config import Sharding
 from doublefeature.errors import StoreError
 from doublefeature.inference.shards import MERGE
 from doublefeature.posterior.draws import Posterior
-from doublefeature.posterior.sharding import Consensus, ShardedFolder
+from doublefeature.posterior.shard_manifest import Consensus
+from doublefeature.posterior.sharding import ShardedFolder
 
 FloatArray = NDArray[np.float64]
 

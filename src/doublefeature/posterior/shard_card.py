@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from doublefeature.posterior.card import card_page, data_lines, setting_lines
-from doublefeature.posterior.sharding import Consensus, ShardedFolder
+from doublefeature.posterior.shard_manifest import Consensus
+from doublefeature.posterior.sharding import ShardedFolder
 from doublefeature.ratings import Ratings
 
 SHOWN = 10

@@ -13,127 +13,29 @@ folder that can be gone on with.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from doublefeature._delimited import display_name
 from doublefeature._version import __version__
 from doublefeature.config import Schedule, Sharding
-from doublefeature.errors import SettingsError, StoreError, show
-from doublefeature.posterior.arrays import Arrays, check_layout, strict_json
+from doublefeature.errors import SettingsError, StoreError
+from doublefeature.posterior.arrays import Arrays, check_layout
 from doublefeature.posterior.creating import SHARDING, ModelParts, write_arrays
 from doublefeature.posterior.disk import Disk, disk_problems, read_file, write_file
 from doublefeature.posterior.loading import MANIFEST, checking, read_entry, read_manifest_text
-from doublefeature.posterior.manifest import StoredFile, manifest_checksum, read_manifest
+from doublefeature.posterior.manifest import read_manifest
+from doublefeature.posterior.shard_manifest import MERGED_NAME, Consensus, ShardingManifest, read_sharding
 from doublefeature.posterior.store import ModelFolder
 
-FloatArray = NDArray[np.float64]
-
-FORMAT = "doublefeature shards"
-VERSION = 1
 _LIMIT = 2**20
-_STALE = re.compile(r"(merged-[0-9]{5,}|consensus-[0-9]{5,}\.safetensors(\.partial)?)")
-_CHECKSUM = re.compile(r"[0-9a-f]{64}")
-
-
-class Consensus(NamedTuple):
-    """Merged item offsets ρ and the shards they come from."""
-
-    mean: FloatArray  # (items,)
-    sd: FloatArray  # (items,)
-    offsets: FloatArray  # (chains, draws, items)  ρ̃, the same for all shards
-    shard_mean: FloatArray  # (shards, items)
-    shard_sd: FloatArray  # (shards, items)
-    hit_rate: FloatArray  # (shards,)  share of stored draws with |ρ − ρ̃| < ε for every item
-    distance: FloatArray  # (shards,)  root mean square of (ρ − ρ̃) / shard's sd over draws and items
-
-    @property
-    def disagreement(self) -> FloatArray:
-        r"""How much more shards differ over each item than their own spreads allow, 1 when not at all.
-
-        $\sqrt{\sum_s (\mu_s - \bar\mu)^2 / \sigma_s^2 / (S - 1)}$ with $\bar\mu$ the precision-weighted mean; 0 for one
-        shard.
-        """
-        weights = self.shard_sd**-2
-        centre = (weights * self.shard_mean).sum(axis=0) / weights.sum(axis=0)
-        squares = (weights * (self.shard_mean - centre) ** 2).sum(axis=0)
-        found: FloatArray = np.sqrt(squares / max(1, self.shard_mean.shape[0] - 1))
-        return found
-
-
-@dataclass(frozen=True)
-class ShardingManifest:
-    """The split, and the merged offsets once they are there."""
-
-    library: str
-    sharding: Sharding
-    fingerprints: tuple[str, ...]
-    """Fingerprint of each shard's ratings."""
-    consensus: StoredFile | None = None
-
-    def write(self) -> bytes:
-        """Return the manifest as JSON, its checksum included."""
-        plain: dict[str, Any] = {
-            "format": FORMAT,
-            "version": VERSION,
-            "library": self.library,
-            "sharding": self.sharding.to_dict(),
-            "fingerprints": list(self.fingerprints),
-            "consensus": self.consensus and vars(self.consensus),
-        }
-        return json.dumps({**plain, "checksum": manifest_checksum(plain)}, indent=1).encode() + b"\n"
-
-
-def read_sharding(data: bytes) -> ShardingManifest:
-    """Check and return a manifest, or raise `StoreError` with the first thing wrong in it."""
-    plain = strict_json(data)
-    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-        raise StoreError("it does not describe the shards of a doublefeature model")
-    if plain.get("version") != VERSION:
-        raise StoreError(f"version {show(plain.get('version'))} of shards is not one this doublefeature reads")
-    if plain.pop("checksum", None) != manifest_checksum(plain):
-        raise StoreError("it does not match its checksum")
-    kinds = {"format": str, "version": int, "library": str, "sharding": dict, "fingerprints": list}
-    if set(plain) != {*kinds, "consensus"} or any(type(plain[key]) is not kind for key, kind in kinds.items()):
-        raise StoreError("a key is missing, not known, or of the wrong type")
-    try:
-        sharding = Sharding.from_dict(plain["sharding"])
-    except (SettingsError, TypeError) as problem:
-        raise StoreError(f"sharding: {show(str(problem))}") from None
-    marks = plain["fingerprints"]
-    if len(marks) != sharding.shards or not all(isinstance(mark, str) and _CHECKSUM.fullmatch(mark) for mark in marks):
-        raise StoreError(f"it lists {len(marks)} fingerprints for {sharding.shards} shards")
-    return ShardingManifest(plain["library"], sharding, tuple(marks), _stored(plain["consensus"]))
-
-
-def _read_manifest(folder: Path) -> ShardingManifest:
-    with checking(folder, SHARDING):
-        return read_sharding(read_file(folder / SHARDING, most=_LIMIT).tobytes())
-
-
-def _stored(plain: object) -> StoredFile | None:
-    if plain is None:
-        return None
-    kinds = {"file": str, "sha256": str, "bytes": int}
-    if (
-        not isinstance(plain, dict)
-        or set(plain) != set(kinds)
-        or any(type(plain[k]) is not t for k, t in kinds.items())
-    ):
-        raise StoreError("the entry of the merged offsets is not as it must be")
-    if not _STALE.fullmatch(plain["file"]) or not _CHECKSUM.fullmatch(plain["sha256"]):
-        raise StoreError(f"the merged offsets are in {show(plain['file'])}, or have no checksum")
-    return StoredFile(**plain)
 
 
 def is_sharded(path: str | os.PathLike[str]) -> bool:
@@ -264,7 +166,7 @@ class ShardedFolder:
             current = {self.merged_path(0).parent.name, self._manifest.consensus and self._manifest.consensus.file}
             with disk_problems(self.path, "writing"):
                 for entry in self.path.iterdir():
-                    if _STALE.fullmatch(entry.name) and entry.name not in current:
+                    if MERGED_NAME.fullmatch(entry.name) and entry.name not in current:
                         shutil.rmtree(entry) if entry.is_dir() else self._disk.remove(entry)
             yield
 
@@ -273,6 +175,11 @@ class ShardedFolder:
             write_file(self._disk, self.path / SHARDING, [manifest.write()])
             self._disk.sync_directory(self.path)
         self._manifest = manifest
+
+
+def _read_manifest(folder: Path) -> ShardingManifest:
+    with checking(folder, SHARDING):
+        return read_sharding(read_file(folder / SHARDING, most=_LIMIT).tobytes())
 
 
 def _decode(arrays: Arrays, folder: ShardedFolder) -> Consensus:
