@@ -143,7 +143,7 @@ class TestSameDraws:
     def test_broken_between_any_two_writes(self, done, tmp_path):
         """What is written after the shards: a kill at any operation leaves a folder that resumes to the same draws."""
         wanted = digests(done)
-        for operation in (0, 2, 4):
+        for operation in (1, 4):
             out = shutil.copytree(done, tmp_path / f"cut{operation}")
             folder = ShardedFolder.open(out)
             consensus = folder.consensus()
