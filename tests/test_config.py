@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from doublefeature.config import Moves, Priors, Schedule, check_seed, preset
+from doublefeature.config import Moves, Priors, Schedule, Sharding, check_seed, preset
 from doublefeature.errors import SettingsError
 from doublefeature.model.state import build_model, empty_state
 
@@ -35,6 +35,12 @@ from doublefeature.model.state import build_model, empty_state
         (lambda: check_seed(-1), "at least 0"),
         (lambda: check_seed(2**63), "below 2^63"),
         (lambda: preset("papper"), "unknown preset"),
+        (lambda: Sharding(0), "at least 1"),
+        (lambda: Sharding(2, merge="mean"), "'precision', 'draws' or 'paper'"),
+        (lambda: Sharding(2, second_stage="none"), "'refresh' or 'paper'"),
+        (lambda: Sharding(2, keep_share=1.5), "at most 1"),
+        (lambda: Sharding(2, epsilon=0.0), "above 0"),
+        (lambda: Sharding.from_dict({"shard": 3}), "unknown key 'shard'"),
     ],
 )
 def test_bad_settings_get_one_line(make, says):
@@ -52,6 +58,7 @@ def test_bad_settings_get_one_line(make, says):
         Priors(effect_values=(-1.0, 1.0)),
         Moves(feature_moves=3),
         Schedule(threads=2),
+        Sharding(15, merge="paper", second_stage="paper"),
     ],
 )
 def test_settings_survive_json(settings):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from doublefeature._version import __version__
 
 if TYPE_CHECKING:
-    from doublefeature.config import Moves, Priors, Schedule, preset
+    from doublefeature.config import Moves, Priors, Schedule, Sharding, preset
     from doublefeature.covariates import with_covariates
     from doublefeature.datasets import load_dataset
     from doublefeature.errors import (
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from doublefeature.posterior.prediction import Prediction
     from doublefeature.ratings import Ratings
     from doublefeature.readers import read_ratings
-    from doublefeature.recommender import DoubleFeature, load
+    from doublefeature.recommender import DoubleFeature
+    from doublefeature.sharded import ShardedDoubleFeature, load
 
 _HOMES = {
-    "config": ("Moves", "Priors", "Schedule", "preset"),
+    "config": ("Moves", "Priors", "Schedule", "Sharding", "preset"),
     "covariates": ("with_covariates",),
     "datasets": ("load_dataset",),
     "errors": ("DoubleFeatureError", "NotFittedError", "RatingsError", "SettingsError", "StoreError"),
@@ -41,7 +42,8 @@ _HOMES = {
     "item_table": ("read_items", "read_users"),
     "ratings": ("Ratings",),
     "readers": ("read_ratings",),
-    "recommender": ("DoubleFeature", "load"),
+    "recommender": ("DoubleFeature",),
+    "sharded": ("ShardedDoubleFeature", "load"),
 }
 
 __all__ = [
@@ -55,6 +57,8 @@ __all__ = [
     "RatingsError",
     "Schedule",
     "SettingsError",
+    "ShardedDoubleFeature",
+    "Sharding",
     "Start",
     "StoreError",
     "__version__",

@@ -1,4 +1,4 @@
-"""What the model is (`Priors`), how a sweep goes (`Moves`), how a run goes (`Schedule`).
+"""What the model is (`Priors`), how a sweep goes (`Moves`), how a run goes (`Schedule`), over shards (`Sharding`).
 
 Frozen, checked where they are made, and turned into plain dictionaries and back.
 """
@@ -25,6 +25,11 @@ LEARNABLE = (
 )
 
 
+MERGES = ("precision", "draws", "paper")
+"""How item offsets of shards can be merged (see `Sharding`)."""
+SECOND_STAGES = ("refresh", "paper")
+"""What can follow the merge."""
+
 _NEEDS = {
     "item_offset_sd": "item_offsets",
     "user_offset_sd": "user_offsets",
@@ -36,7 +41,7 @@ _NEEDS = {
 
 
 class _Settings:
-    """Shared by the three settings classes: plain dictionaries in and out, unknown keys refused."""
+    """Shared by all settings classes: plain dictionaries in and out, unknown keys refused."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values, ready for JSON."""
@@ -294,6 +299,55 @@ class Schedule(_Settings):
     def draws_per_chain(self) -> int:
         """How many draws one chain keeps."""
         return (self.sweeps - self.warmup) // self.thin
+
+
+@dataclass(frozen=True)
+class Sharding(_Settings):
+    """How users are split into shards with chains of their own, and how the shards become one answer."""
+
+    shards: int
+    """S: parts the users are split into at random; every part keeps all items."""
+    merge: str = "precision"
+    """How item offsets of shards become one. `precision`: shards run with the prior N(0, S σ_ρ²), the 1/S-th power of
+    the model's, and are weighted by their precisions; `draws`: the same weights, draw by draw; `paper`: shards run with
+    the whole prior each, and their means count alike."""
+    second_stage: str = "refresh"
+    """What a shard's features become once item offsets are merged. `refresh`: sweeps of everything else with the merged
+    offsets held; `paper`: the stored draws whose offsets are nearest to the merged ones."""
+    refresh_sweeps: int = 5
+    """Sweeps with held offsets per draw (`refresh`)."""
+    keep_share: float = 0.5
+    """Share of the stored draws that are kept (`paper`)."""
+    epsilon: float = 0.1
+    """ε of the paper's rule |ρ − ρ̃| < ε for every item, whose hit rate is reported."""
+
+    def __post_init__(self) -> None:
+        for name in ("shards", "refresh_sweeps"):
+            check_count(name, getattr(self, name), least=1)
+        for name, known in (("merge", MERGES), ("second_stage", SECOND_STAGES)):
+            if getattr(self, name) not in known:
+                raise SettingsError(f"{name} must be {_either(known)}, got {getattr(self, name)!r}.")
+        _check_positive("keep_share", self.keep_share)
+        if self.keep_share > 1.0:
+            raise SettingsError(f"keep_share is a share above 0 and at most 1, got {self.keep_share!r}.")
+        _check_positive("epsilon", self.epsilon)
+
+    def shard_priors(self, priors: Priors) -> Priors:
+        """Return the priors a shard runs with; σ_ρ is then not learnt, since no power of a learnt prior is one."""
+        if not priors.item_offsets:
+            raise SettingsError("shards are merged through item offsets: they need item_offsets=True.")
+        if self.merge == "paper":
+            return priors
+        wide = priors.item_offset_sd * math.sqrt(self.shards)
+        return replace(priors, item_offset_sd=wide, learn=tuple(n for n in priors.learn if n != "item_offset_sd"))
+
+    def merged_priors(self, priors: Priors) -> Priors:
+        """Return the priors of a shard's draws after the second stage: the model's, with σ_ρ as the shards had it."""
+        return replace(self.shard_priors(priors), item_offset_sd=priors.item_offset_sd)
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
 
 
 def check_seed(seed: object) -> int:

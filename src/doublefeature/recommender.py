@@ -142,7 +142,11 @@ class DoubleFeature(FoldsIn):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Open a model folder written by `fit` or `save`."""
-        folder = ModelFolder.open(Path(path))
+        return cls.in_folder(ModelFolder.open(Path(path)))
+
+    @classmethod
+    def in_folder(cls, folder: ModelFolder) -> Self:
+        """Return the model of an open folder."""
         model = cls._of(folder)
         model.posterior_ = folder.posterior()
         model.finished_ = folder.finished
@@ -345,11 +349,6 @@ class DoubleFeature(FoldsIn):
     def _check_fitted(self) -> None:
         if not hasattr(self, "posterior_"):
             raise NotFittedError("this model has not been fitted. Call fit(ratings) first.")
-
-
-def load(path: str | os.PathLike[str]) -> DoubleFeature:
-    """Open a model folder written by `fit` or `save`."""
-    return DoubleFeature.load(path)
 
 
 def _as_id(text: str, known: Callable[[Hashable], bool]) -> Hashable:

@@ -16,6 +16,7 @@ from doublefeature.cli.output import check_writable, print_items, print_json, sa
 from doublefeature.errors import InputError
 from doublefeature.posterior import ranking
 from doublefeature.recommender import DoubleFeature
+from doublefeature.sharded import load
 
 Item = Annotated[str, typer.Option("--item", "-i", help="Item id, as in the ratings.")]
 Ids = Annotated[list[str] | None, typer.Option(help="Item id; may be given several times.")]
@@ -58,7 +59,7 @@ def predict(
     if out is not None:
         check_writable(out)
     asked = read_pairs(pairs)
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     known = [(fitted.as_user(user), fitted.as_item(item)) for user, item in asked]
     prediction = fitted.predict(known)
     write_rows(prediction.to_rows(mass), out)
@@ -86,7 +87,7 @@ def recommend(
     """Recommend items not rated yet, each with an interval: to a user, or to whoever gave the ratings in a file."""
     if user is None and ratings is None:
         raise InputError("recommend to whom? Give --user, or --ratings with a file of item,rating lines.")
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     asked: dict[str, Any] = {
         "rank_by": _RANKINGS[rank_by],
         "level": level,
@@ -119,7 +120,7 @@ def prefer(
     as_json: AsJson = False,
 ) -> None:
     """Say how likely the user rates A above, level with or below B."""
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     chances = fitted.prefer(fitted.as_user(user), fitted.as_item(item_a), fitted.as_item(item_b))
     unknown = _unknown(fitted, user, item_a, item_b)
     if as_json:
@@ -131,7 +132,7 @@ def prefer(
 
 def explain(model: Model, user: User, item: Item, mass: Mass = 0.8, as_json: AsJson = False) -> None:
     """Take a pair's score apart: base, offsets, and each shared feature with its probability."""
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     answer = fitted.explain(fitted.as_user(user), fitted.as_item(item), mass=mass)
     unknown = _unknown(fitted, user, item)
     if as_json:
@@ -149,7 +150,7 @@ def top(
     as_json: AsJson = False,
 ) -> None:
     """Rank items by their posterior mean rating over all users, or by their offset, with intervals."""
-    rows = [row._asdict() for row in DoubleFeature.load(model).top(n, by=_ORDERS[by])]
+    rows = [row._asdict() for row in load(model).top(n, by=_ORDERS[by])]
     if as_json:
         print_json(rows)
         return
@@ -163,7 +164,7 @@ def similar(
     as_json: AsJson = False,
 ) -> None:
     """List the items whose scores go together with this one's over users."""
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     rows = [row._asdict() for row in fitted.similar_items(fitted.as_item(item), n)]
     if as_json:
         print_json(rows)

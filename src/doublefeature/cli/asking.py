@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 from doublefeature.cli.options import AsJson, HowMany, Model, RatingsAsked, UserAsked
 from doublefeature.cli.output import print_items, print_json, say
-from doublefeature.recommender import DoubleFeature
+from doublefeature.sharded import load
 
 if TYPE_CHECKING:
     from doublefeature.folded import Folded
+    from doublefeature.recommender import DoubleFeature
 
 
 def ask(
     model: Model, user: UserAsked = None, ratings: RatingsAsked = None, n: HowMany = 3, as_json: AsJson = False
 ) -> None:
     """Name the items to ask a person about next: those whose ratings would tell most about their taste."""
-    fitted = DoubleFeature.load(model)
+    fitted = load(model)
     folded = _as_fitted(fitted, user) if ratings is None else fold_file(fitted, ratings, user)
     rows = [question._asdict() for question in folded.next_question(n)]
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,11 +29,36 @@ if TYPE_CHECKING:
     from doublefeature.ratings import Ratings
     from doublefeature.recommender import DoubleFeature
 
-_SECTIONS = ("priors", "moves", "schedule")
+_SECTIONS = ("priors", "moves", "schedule", "sharding")
+
+
+class Merge(StrEnum):
+    """How item offsets of shards become one."""
+
+    PRECISION = "precision"
+    DRAWS = "draws"
+    PAPER = "paper"
+
+
+class SecondStage(StrEnum):
+    """What a shard's features become once item offsets are merged."""
+
+    REFRESH = "refresh"
+    PAPER = "paper"
+
+
+class EngineName(StrEnum):
+    """Where shards run."""
+
+    THREADS = "threads"
+    PROCESSES = "processes"
+
+
+Engine = Annotated[EngineName, typer.Option(help="Where shards run: threads of this process, or processes.")]
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
-    """Read settings from TOML: preset, seed, holdout and the tables priors, moves and schedule."""
+    """Read settings from TOML: preset, seed, holdout and the tables priors, moves, schedule and sharding."""
     if path is None:
         return {}
     try:
@@ -73,6 +99,27 @@ def build_model(
     )
 
 
+def over_shards(model: DoubleFeature, settings: dict[str, Any], plan: dict[str, Any], engine: str) -> DoubleFeature:
+    """Return the same model over shards if a file or an option asks for them."""
+    from doublefeature.config import Sharding
+    from doublefeature.sharded import ShardedDoubleFeature
+
+    chosen = {**settings.get("sharding", {}), **{key: value for key, value in plan.items() if value is not None}}
+    if not chosen:
+        return model
+    if "shards" not in chosen:
+        raise SettingsError(f"{', '.join(chosen)} is about shards. Say how many with --shards.")
+    return ShardedDoubleFeature(
+        Sharding.from_dict(chosen),
+        preset=model.preset,
+        priors=model.priors,
+        schedule=model.schedule,
+        moves=model.moves,
+        seed=model.seed,
+        engine=engine,
+    )
+
+
 def fit(
     ratings: Annotated[Path, typer.Argument(help="Ratings: CSV, TSV, MovieLens, Parquet, gzip; or a data set's name.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder for the model.")],
@@ -86,6 +133,12 @@ def fit(
     holdout: Annotated[
         float | None, typer.Option(min=0.0, max=0.5, help="Share of ratings kept out to measure quality; default 0.05.")
     ] = None,
+    shards: Annotated[int | None, typer.Option(min=1, help="Split users into so many shards with own chains.")] = None,
+    merge: Annotated[
+        Merge | None, typer.Option(help="How shards' item offsets become one; default: precision.")
+    ] = None,
+    second_stage: Annotated[SecondStage | None, typer.Option(help="What follows the merge; default: refresh.")] = None,
+    engine: Engine = EngineName.THREADS,
     levels: Levels = None,
     items: ItemFile = None,
     item_covariates: ItemCovariates = None,
@@ -106,6 +159,8 @@ def fit(
     settings = read_config(config)
     plan = {"sweeps": sweeps, "warmup": warmup, "thin": thin, "chains": chains, "threads": threads}
     model = build_model(settings, preset, seed, plan)
+    split = {"shards": shards, "merge": merge and merge.value, "second_stage": second_stage and second_stage.value}
+    model = over_shards(model, settings, split, engine.value)
     share = holdout if holdout is not None else settings.get("holdout", 0.05)
     table = read_items(items) if items is not None else None
     data = _with_database(load_ratings(ratings, levels, user, item, rating), database)
@@ -132,18 +187,29 @@ def resume(
         int | None, typer.Option(min=1, help="New total of sweeps per chain; default: as planned.")
     ] = None,
     threads: Threads = None,
+    engine: Engine = EngineName.THREADS,
 ) -> None:
     """Go on with an interrupted fit, or make a finished one longer."""
     from doublefeature.recommender import DoubleFeature
+    from doublefeature.sharded import ShardedDoubleFeature, is_sharded
 
-    _run(lambda watch: DoubleFeature.resume(model, sweeps=sweeps, threads=threads, **watch), model)
+    plan: dict[str, Any] = {"sweeps": sweeps, "threads": threads}
+    if is_sharded(model):
+        plan["engine"] = engine.value
+        _run(lambda watch: ShardedDoubleFeature.resume(model, **plan, **watch), model)
+        return
+    _run(lambda watch: DoubleFeature.resume(model, **plan, **watch), model)
 
 
 def _run(work: Any, out: Path) -> None:
-    """Fit under a progress display; a signal stops it after the sweep, with everything written; one that comes later changes nothing."""
+    """Fit under a progress display; a signal stops it after the sweep, with everything written.
+
+    A signal that comes after the last sweep changes nothing.
+    """
     from doublefeature.inference.fit import stop_on_signals
     from doublefeature.inference.progress import shown_progress
     from doublefeature.report.card import write_card
+    from doublefeature.sharded import ShardedDoubleFeature, is_sharded
 
     with stop_on_signals() as stop:
         with shown_progress() as progress:
@@ -151,9 +217,15 @@ def _run(work: Any, out: Path) -> None:
         if fitted.finished_:
             write_card(fitted, out)
     if not fitted.finished_:
-        say(f"interrupted; {len(fitted.posterior_)} draws are in {out}. Go on with: doublefeature resume {out}")
+        done = "what is done of the shards is" if is_sharded(out) else f"{len(fitted.posterior_)} draws are"
+        say(f"interrupted; {done} in {out}. Go on with: doublefeature resume {out}")
         raise typer.Exit(130)
-    say(f"{len(fitted.posterior_)} draws of {fitted.schedule_.chains} chains in {out}; see {out / 'card.md'}")
+    chains = f"{fitted.schedule_.chains} chains"
+    if isinstance(fitted, ShardedDoubleFeature):
+        chains += f" on each of {fitted.sharding.shards} shards"
+        hits = fitted.consensus_.hit_rate.mean()
+        say(f"stored draws within ε = {fitted.sharding.epsilon:g} of the merged offsets for every item: {hits:.2%}")
+    say(f"{len(fitted.posterior_)} draws of {chains} in {out}; see {out / 'card.md'}")
     typer.echo(str(out))
 
 

@@ -10,7 +10,9 @@ import typer
 
 from doublefeature.cli.options import AsJson, Model
 from doublefeature.cli.output import check_writable, print_json, say
+from doublefeature.errors import SettingsError
 from doublefeature.recommender import DoubleFeature
+from doublefeature.sharded import ShardedDoubleFeature, load
 
 
 class Method(StrEnum):
@@ -28,18 +30,35 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+Shard = Annotated[int | None, typer.Option(min=0, help="Which shard, of a model over shards.")]
+
+
+def _load_part(model: Path, shard: int | None) -> DoubleFeature:
+    """Open a model, or one shard of it where features and draws belong to shards."""
+    fitted = load(model)
+    if not isinstance(fitted, ShardedDoubleFeature):
+        if shard is not None:
+            raise SettingsError(f"{model} is not a model over shards. Leave out --shard.")
+        return fitted
+    if shard is None:
+        most = fitted.sharding.shards - 1
+        raise SettingsError(f"{model} has features and draws by shard. Choose one with --shard, 0 to {most}.")
+    return fitted.shard_model(shard)
+
+
 def features(
     model: Model,
     method: Annotated[Method, typer.Option(help="Least expected distance over all draws, or the paper's rule.")] = (
         Method.DISTANCE
     ),
     n: Annotated[int, typer.Option("-n", min=1, help="Leading items shown per feature.")] = 5,
+    shard: Shard = None,
     as_json: AsJson = False,
 ) -> None:
     """List the features: size, effect with interval, stability, leading items."""
     from doublefeature.posterior.features import paper_estimate, summarise
 
-    fitted = DoubleFeature.load(model)
+    fitted = _load_part(model, shard)
     ratings = fitted.ratings_
     if method is Method.PAPER:
         found = summarise(fitted.posterior_, paper_estimate(fitted.posterior_), ratings)
@@ -68,7 +87,7 @@ def features(
 
 def diagnose(model: Model, as_json: AsJson = False) -> None:
     """Say whether the chains agree: R-hat, effective draws, acceptance, and a verdict in words."""
-    diagnosis = DoubleFeature.load(model).diagnose()
+    diagnosis = load(model).diagnose()
     if as_json:
         print_json(diagnosis.to_dict())
         return
@@ -85,7 +104,7 @@ def report(
 
     target = out or model / "report.html"
     check_writable(target)
-    write_report(DoubleFeature.load(model), target)
+    write_report(load(model), target)
     typer.echo(str(target))
 
 
@@ -93,11 +112,12 @@ def export(
     model: Model,
     out: Annotated[Path, typer.Option("--out", "-o", help="netCDF file (arviz) or new folder (parquet, csv).")],
     form: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.ARVIZ,
+    shard: Shard = None,
 ) -> None:
     """Write the draws in a format other programs read."""
     from doublefeature.posterior.export import export_arviz, export_csv, export_parquet
 
-    fitted = DoubleFeature.load(model)
+    fitted = _load_part(model, shard)
     posterior, ratings = fitted.posterior_, fitted.ratings_
     if form is Format.ARVIZ:
         settings = {"priors": fitted.priors_.to_dict(), "schedule": fitted.schedule_.to_dict(), "seed": fitted.seed}

@@ -76,7 +76,9 @@ def forget(model: Model, user: User) -> None:
     from doublefeature.posterior.store import ModelFolder
     from doublefeature.recommender import DoubleFeature
     from doublefeature.report.card import write_card
+    from doublefeature.sharded import check_whole
 
+    check_whole(model, "made to forget a user")
     ids = ModelFolder.open(model).ratings
     remove(model, user if ids.has_user(user) else _as_number(user))
     write_card(DoubleFeature.load(model), model)

@@ -10,6 +10,7 @@ import typer
 from doublefeature.cli.fitting import compile_first
 from doublefeature.cli.options import AsJson, Seed, Threads
 from doublefeature.cli.output import print_json, say
+from doublefeature.errors import SettingsError, show
 
 app = typer.Typer(no_args_is_help=True, help="The paper's experiments: tables and figures.")
 
@@ -69,3 +70,47 @@ def simulation(
             out, seeds=range(seeds), schedule=schedule, threads=threads, progress=progress, announce=say
         )
     typer.echo(result.summary)
+
+
+@app.command()
+def movielens(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for tables and figures.")],
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0,1,2",
+    shards: Annotated[int, typer.Option(min=1, help="Shards of users.")] = 15,
+    sizes: Annotated[str, typer.Option(help="Numbers of shards whose cost is measured.")] = "1,2,5,15,30",
+    sweeps: Annotated[int | None, typer.Option(min=2, help="Sweeps per chain, a third of them warm-up.")] = None,
+    chains: Annotated[int | None, typer.Option(min=1, help="Chains per run and shard; default: 4.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Run section 6 of the paper: MovieLens-1M over shards, merged, beside exact runs and simple rules."""
+    from doublefeature.config import PRESETS, Schedule
+    from doublefeature.inference.progress import shown_progress
+    from doublefeature.recommender import DoubleFeature
+    from doublefeature.studies.movielens import DEFAULT_SCHEDULE, run_movielens_study
+
+    plan = DEFAULT_SCHEDULE.to_dict()
+    if sweeps is not None:
+        plan |= {"sweeps": sweeps, "warmup": sweeps // 3}
+    plan["chains"] = chains or plan["chains"]
+    drawn, measured = _numbers("seeds", seeds), _numbers("sizes", sizes)
+    for name in PRESETS:
+        compile_first(DoubleFeature(priors=PRESETS[name]))
+    with shown_progress() as progress:
+        result = run_movielens_study(
+            out,
+            shards=shards,
+            schedule=Schedule.from_dict(plan),
+            threads=threads,
+            progress=progress,
+            announce=say,
+            seeds=drawn,
+            sizes=measured,
+        )
+    typer.echo(result.summary)
+
+
+def _numbers(name: str, text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise SettingsError(f"{name} must be whole numbers with commas between them, got {show(text)}.")
+    return [int(part) for part in parts]

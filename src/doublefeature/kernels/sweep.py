@@ -21,6 +21,7 @@ from doublefeature.kernels.exchanges import update_complements, update_offset_fl
 from doublefeature.kernels.features import update_features
 from doublefeature.kernels.gaussian import update_effects_and_offsets
 from doublefeature.kernels.grades import update_grades_and_offsets
+from doublefeature.kernels.held import offsets_are_given, update_effects_given_offsets
 from doublefeature.kernels.hyper import update_hyper
 from doublefeature.kernels.latent import update_latent
 from doublefeature.kernels.likelihood import new_likelihood, refresh
@@ -196,6 +197,8 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         move_remainder(scene, -1.0)
     if graded:
         update_grades_and_offsets(scene)
+    elif offsets_are_given(scene):
+        update_effects_given_offsets(scene)
     else:
         update_effects_and_offsets(scene)
     if with_remainder:

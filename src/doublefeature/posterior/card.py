@@ -32,11 +32,17 @@ def card_text(folder: ModelFolder, quality: Mapping[str, str] | None = None) -> 
     quality
         Lines on how good the fit is, such as ``{"R-hat of the log likelihood": "1.02"}``.
     """
-    facts = {
-        "What it was fitted on": _data_lines(folder),
-        "How it was fitted": _setting_lines(folder),
-        "What came out": {**_draw_lines(folder), **(quality or {})},
-    }
+    return card_page(
+        {
+            "What it was fitted on": data_lines(folder),
+            "How it was fitted": setting_lines(folder),
+            "What came out": {**_draw_lines(folder), **(quality or {})},
+        }
+    )
+
+
+def card_page(facts: Mapping[str, Mapping[str, str]]) -> str:
+    """Return a card of these chapters, each with its lines, and what every model must not be used for."""
     parts = ["# A doublefeature model\n"]
     for title, lines in facts.items():
         rows = "\n".join(f"* {name}: {' '.join(str(value).split())}" for name, value in lines.items())
@@ -45,7 +51,8 @@ def card_text(folder: ModelFolder, quality: Mapping[str, str] | None = None) -> 
     return "\n".join(parts)
 
 
-def _data_lines(folder: ModelFolder) -> dict[str, str]:
+def data_lines(folder: ModelFolder) -> dict[str, str]:
+    """Return what a model was fitted on."""
     ratings = folder.ratings
     lines = {
         "users": str(ratings.n_users),
@@ -59,7 +66,8 @@ def _data_lines(folder: ModelFolder) -> dict[str, str]:
     return lines
 
 
-def _setting_lines(folder: ModelFolder) -> dict[str, str]:
+def setting_lines(folder: ModelFolder) -> dict[str, str]:
+    """Return how a model was fitted."""
     groups = {"priors": folder.priors, "schedule": folder.schedule, "moves": folder.moves}
     lines = {"doublefeature": folder.library, "preset": folder.preset, "seed": str(folder.seed)}
     for name, settings in groups.items():

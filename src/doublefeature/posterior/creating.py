@@ -17,7 +17,12 @@ from doublefeature.posterior.manifest import TABLES, Manifest, StoredChain, Stor
 from doublefeature.posterior.tables import ItemColumns, encode_ids, encode_item_table, encode_ratings
 from doublefeature.ratings import Ratings
 
-_FIRST_FILES = frozenset([MANIFEST + PARTIAL] + [table_file(t) + end for t in TABLES for end in ("", PARTIAL)])
+SHARDING = "sharding.json"
+"""Beside the manifest of a model over shards (see `doublefeature.posterior.sharding`)."""
+_ENDS = ("", PARTIAL)
+_FIRST_FILES = frozenset(
+    [MANIFEST + PARTIAL] + [name + end for name in (SHARDING, *map(table_file, TABLES)) for end in _ENDS]
+)
 """What a creation that was cut short can leave behind."""
 
 

@@ -84,7 +84,7 @@ def read_manifest_text(path: Path) -> bytes:
 
 
 def _load(path: Path, text: bytes) -> Contents:
-    with _checking(path, MANIFEST):
+    with checking(path, MANIFEST):
         manifest = read_manifest(text)
         levels = manifest.levels
         model = build_model(manifest.priors, 0, 0, len(levels))
@@ -93,21 +93,21 @@ def _load(path: Path, text: bytes) -> Contents:
         if list(manifest.scales) != model.scales.tolist():
             raise StoreError("the noise scales of users are not those of the priors")
     states = _read_states(path, manifest)
-    with _checking(path, "users"):
-        users = decode_ids(_read(path, manifest.tables["users"]), manifest.users)
-    with _checking(path, "items"):
-        items = decode_ids(_read(path, manifest.tables["items"]), manifest.items)
-    with _checking(path, "ratings"):
-        ratings = decode_ratings(_read(path, manifest.tables["ratings"]), users, items, levels)
+    with checking(path, "users"):
+        users = decode_ids(read_entry(path, manifest.tables["users"]), manifest.users)
+    with checking(path, "items"):
+        items = decode_ids(read_entry(path, manifest.tables["items"]), manifest.items)
+    with checking(path, "ratings"):
+        ratings = decode_ratings(read_entry(path, manifest.tables["ratings"]), users, items, levels)
         if ratings.n_ratings != manifest.ratings or ratings.fingerprint != manifest.fingerprint:
             raise StoreError("the ratings are not those of the manifest")
     heldout, item_table = None, None
     if "heldout" in manifest.tables:
-        with _checking(path, "heldout"):
-            heldout = decode_ratings(_read(path, manifest.tables["heldout"]), users, items, levels)
+        with checking(path, "heldout"):
+            heldout = decode_ratings(read_entry(path, manifest.tables["heldout"]), users, items, levels)
     if "item-table" in manifest.tables:
-        with _checking(path, "item-table"):
-            item_table = _read(path, manifest.tables["item-table"])
+        with checking(path, "item-table"):
+            item_table = read_entry(path, manifest.tables["item-table"])
             check_item_table(item_table, manifest.item_columns, manifest.items)
     chains = _load_chains(path, manifest, states, ratings.covariates)
     return Contents(manifest, ratings, heldout, item_table, chains)
@@ -122,8 +122,8 @@ def _read_states(path: Path, manifest: Manifest) -> list[Arrays | None]:
     """Read the resume points, which a running fit replaces: before anything that takes longer."""
     states: list[Arrays | None] = []
     for chain in manifest.chains:
-        with _checking(path, chain.resume.file if chain.resume else MANIFEST):
-            states.append(_read(path, chain.resume) if chain.resume else None)
+        with checking(path, chain.resume.file if chain.resume else MANIFEST):
+            states.append(read_entry(path, chain.resume) if chain.resume else None)
     return states
 
 
@@ -140,9 +140,9 @@ def _load_chain(path: Path, manifest: Manifest, sizes: Sizes, chain: int, arrays
     traces: list[Trace] = []
     before = 0
     for segment in stored.segments:
-        with _checking(path, segment.file):
+        with checking(path, segment.file):
             place = Place(chain, before, manifest.schedule)
-            trace, found = decode_segment(_read(path, segment), sizes, place, manifest.move_names)
+            trace, found = decode_segment(read_entry(path, segment), sizes, place, manifest.move_names)
             if (trace.n_features.size, len(found)) != (segment.sweeps, segment.draws):
                 raise StoreError(f"it has {trace.n_features.size} sweeps and {len(found)} draws, not those listed")
         draws += found
@@ -151,7 +151,7 @@ def _load_chain(path: Path, manifest: Manifest, sizes: Sizes, chain: int, arrays
     whole = _join(traces) if traces else None
     if stored.resume is None or arrays is None or whole is None:
         return LoadedChain(draws, whole, None)
-    with _checking(path, stored.resume.file):
+    with checking(path, stored.resume.file):
         state = decode_state(arrays, sizes, whole)
     return LoadedChain(draws, whole, ResumePoint(state, before, whole.tally))
 
@@ -171,7 +171,8 @@ def gather_chains(manifest: Manifest, chains: list[LoadedChain]) -> Posterior:
     return Posterior(manifest.base, draws, traces, np.array(manifest.scales))
 
 
-def _read(path: Path, entry: StoredFile) -> Arrays:
+def read_entry(path: Path, entry: StoredFile) -> Arrays:
+    """Return the arrays of a listed file after checking its size and checksum."""
     try:
         data = read_file(path / entry.file, most=_ANY_SIZE, size=entry.bytes)
     except (FileNotFoundError, NotADirectoryError):
@@ -182,7 +183,7 @@ def _read(path: Path, entry: StoredFile) -> Arrays:
 
 
 @contextmanager
-def _checking(path: Path, file: str) -> Iterator[None]:
+def checking(path: Path, file: str) -> Iterator[None]:
     """Name the folder and the file in what goes wrong, and what to do."""
     with disk_problems(path, f"reading {file}"):
         try:

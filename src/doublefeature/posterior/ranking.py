@@ -175,18 +175,24 @@ def top(posterior: Posterior, n: int, values: FloatArray, by: TopBy = "rating") 
         "rating": q_i = (1/m) Σ_u E[r_ui | draw], the mean rating if all m users rated the item. "offset": the item
         offset ρ_i, which speaks only of users who share no feature with the item.
     """
-    check_count("n", n, least=1)
     n_levels_of(posterior)
     if by == "rating":
-        table = np.stack([_mean_ratings(draw, posterior, values) for draw in posterior])
-        direction = 1.0 if values[-1] >= values[0] else -1.0
-    elif by == "offset":
-        table = np.stack([draw.item_offset for draw in posterior])
-        direction = 1.0
-    else:
-        raise SettingsError(f"by must be 'rating' or 'offset', got {show(by)}.")
+        return ranked(mean_ratings(posterior, values), n, by, rising=bool(values[-1] >= values[0]))
+    if by == "offset":
+        return ranked(np.stack([draw.item_offset for draw in posterior]), n, by)
+    raise SettingsError(f"by must be 'rating' or 'offset', got {show(by)}.")
+
+
+def mean_ratings(posterior: Posterior, values: FloatArray) -> FloatArray:
+    """Return every item's mean rating over all users in every draw, (draws, items)."""
+    return np.stack([_mean_ratings(draw, posterior, values) for draw in posterior])
+
+
+def ranked(table: FloatArray, n: int, by: TopBy, *, rising: bool = True) -> TopItems:
+    """Return the n items with the largest means of a (draws, items) table, or the smallest if not rising."""
+    check_count("n", n, least=1)
     mean = table.mean(axis=0)
-    best = np.argsort(-direction * mean, kind="stable")[:n]
+    best = np.argsort(-mean if rising else mean, kind="stable")[:n]
     tail = (1.0 - INTERVAL_MASS) / 2.0
     lower, upper = np.quantile(table[:, best], [tail, 1.0 - tail], axis=0)
     return TopItems(items=best, mean=mean[best], lower=lower, upper=upper, by=by)

@@ -16,7 +16,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -83,7 +83,14 @@ class ModelFolder:
         self._lock = threading.Lock()
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], *, disk: Disk | None = None, **parts: Unpack[ModelParts]) -> Self:
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        disk: Disk | None = None,
+        beside: Mapping[str, bytes] | None = None,
+        **parts: Unpack[ModelParts],
+    ) -> Self:
         """Make the folder and write all but the draws, so that a disk that cannot be written to shows now.
 
         Parameters
@@ -94,9 +101,14 @@ class ModelFolder:
             ratings, priors, schedule, moves, seed and preset; items and heldout if wanted (see `ModelParts`).
         disk
             What writes; tests pass one that fails.
+        beside
+            Files by name that are to be there before the manifest makes the folder a model.
         """
         folder, disk = Path(path), disk or Disk()
         made = cls(folder, write_first_files(folder, parts, disk), disk)
+        with disk_problems(folder, "writing"):
+            for name, content in (beside or {}).items():
+                write_file(disk, folder / name, [content])
         made._replace_manifest(made._manifest)
         return made
 
@@ -238,14 +250,18 @@ class ModelFolder:
 
     def lengthen(self, sweeps: int) -> None:
         """Set the number of sweeps per chain, which can only grow; call it inside `writing`."""
+        self.check_longer(sweeps)
+        self.check_resumable(sweeps)
+        with self._lock:
+            self._replace_manifest(replace(self._manifest, schedule=replace(self.schedule, sweeps=int(sweeps))))
+
+    def check_longer(self, sweeps: int) -> None:
+        """Raise unless so many sweeps per chain are at least as many as planned."""
         check_count("sweeps", sweeps, least=1)
         if sweeps < self.schedule.sweeps:
             raise SettingsError(
                 f"{display_name(self.path)} has {self.schedule.sweeps} sweeps per chain, {sweeps} are fewer. Give more."
             )
-        self.check_resumable(sweeps)
-        with self._lock:
-            self._replace_manifest(replace(self._manifest, schedule=replace(self.schedule, sweeps=int(sweeps))))
 
     def check_resumable(self, sweeps: int) -> None:
         """Raise unless every chain short of so many sweeps can be begun or gone on with."""

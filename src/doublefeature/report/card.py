@@ -6,13 +6,18 @@ import os
 from pathlib import Path
 
 from doublefeature.posterior.card import card_text
+from doublefeature.posterior.shard_card import sharded_card
 from doublefeature.posterior.store import ModelFolder
 from doublefeature.recommender import DoubleFeature
 from doublefeature.report.quality import Rule, measure
+from doublefeature.sharded import ShardedDoubleFeature
 
 
 def write_card(model: DoubleFeature, path: str | os.PathLike[str]) -> None:
     """Write the card of a fitted model into its folder."""
+    if isinstance(model, ShardedDoubleFeature):
+        model.folder_.whole.write_card(sharded_card(model.folder_, quality_lines(model)))
+        return
     folder = ModelFolder.open(Path(path))
     folder.write_card(card_text(folder, quality_lines(model)))
 

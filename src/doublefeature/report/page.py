@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from doublefeature.report.findings import blocks_section, features_section
 from doublefeature.report.markup import Html, join, paragraph, table, tag
 from doublefeature.report.material import Material, gather
 from doublefeature.report.sections import data_section, quality_section, section
+from doublefeature.report.shards import sharded_verdict, shards_section
 from doublefeature.report.verdict import trust_section, verdict
+from doublefeature.sharded import ShardedDoubleFeature
 
 _DOING = "writing the report"
 _CONTENTS = (
@@ -31,7 +34,16 @@ _CONTENTS = (
     ("trust", "What to trust"),
     ("settings", "Settings"),
 )
-_SECTIONS = (
+_SHARDED_CONTENTS = (
+    ("data", "Data"),
+    ("quality", "How good"),
+    ("shards", "Shards"),
+    ("top", "Top items"),
+    ("users", "Users"),
+    ("settings", "Settings"),
+)
+Section = Callable[[Material], Html]
+_SECTIONS: tuple[Section, ...] = (
     data_section,
     quality_section,
     chains_section,
@@ -51,14 +63,23 @@ def build_report(model: DoubleFeature, *, mass: float = 0.8) -> str:
     mass
         Probability that predicted intervals hold. Effects have 80 % intervals, or 95 % from 0.95 on.
     """
+    if isinstance(model, ShardedDoubleFeature):
+        material = Material(model, mass)
+        sections = (data_section, quality_section, shards_section(model), top_section, users_section)
+        return _page(_SHARDED_CONTENTS, sharded_verdict(material, model), sections, material)
     material = gather(model, mass)
-    links = tag("ul", *(tag("li", tag("a", name, href=f"#{place}")) for place, name in _CONTENTS))
+    return _page(_CONTENTS, verdict(material), _SECTIONS, material)
+
+
+def _page(contents: tuple[tuple[str, str], ...], opening: Html, sections: Sequence[Section], material: Material) -> str:
+    """Return the page of an opening and sections."""
+    links = tag("ul", *(tag("li", tag("a", name, href=f"#{place}")) for place, name in contents))
     body = tag(
         "body",
         tag("a", "Skip to the verdict", href="#main", class_="skip"),
         tag("header", tag("p", "doublefeature", class_="brand"), tag("h1", "What these ratings say, and how surely")),
         tag("nav", links, aria_label="Contents"),
-        tag("main", verdict(material), *(write(material) for write in _SECTIONS), _settings(material), id="main"),
+        tag("main", opening, *(write(material) for write in sections), _settings(material), id="main"),
         tag("footer", paragraph(f"Written by doublefeature {__version__}. One file; it loads nothing from elsewhere.")),
     )
     return f"<!DOCTYPE html>\n{tag('html', _head(), body, lang='en')}\n"

@@ -32,8 +32,17 @@ _WORDS = {
 
 def verdict(material: Material) -> Html:
     """Say in one paragraph what the data are, how good the model is and whether the chains agree."""
+    told = _WORDS[material.diagnosis.level], " ", _on_features(material)
+    return join(
+        paragraph(opening(material), *told, class_="verdict"),
+        tag("dl", *_tiles(material), class_="tiles"),
+    )
+
+
+def opening(material: Material) -> Html:
+    """Say what the data are and how good the model is."""
     ratings, quality = material.model.ratings_, material.quality
-    opening = join(
+    data = join(
         f"{counted(ratings.n_users, 'user')} gave {counted(ratings.n_ratings, 'rating')} to "
         f"{counted(ratings.n_items, 'item')}, on levels ",
         label(scale_text(ratings.levels)),
@@ -44,10 +53,7 @@ def verdict(material: Material) -> Html:
         if quality is None
         else _on_quality(quality)
     )
-    return join(
-        paragraph(opening, measured, _WORDS[material.diagnosis.level], " ", _on_features(material), class_="verdict"),
-        tag("dl", *_tiles(material), class_="tiles"),
-    )
+    return join(data, measured)
 
 
 def _on_quality(quality: Quality) -> Html:

@@ -17,6 +17,7 @@ from doublefeature.posterior.loading import read_manifest_text
 from doublefeature.posterior.predict import n_levels_of, predict_levels
 from doublefeature.recommender import DoubleFeature
 from doublefeature.server.logs import LOGGER
+from doublefeature.sharded import check_whole
 
 FloatArray = NDArray[np.float64]
 K = TypeVar("K", bound=Hashable)
@@ -58,6 +59,7 @@ class Loaded:
 
     def __init__(self, path: Path, table_bytes: int) -> None:
         self.path = path
+        check_whole(path, "served")
         text = read_manifest_text(path)
         self.model = DoubleFeature.load(path)
         if read_manifest_text(path) != text:
