@@ -8,7 +8,7 @@ from tests.correctness.geweke import ENGINES, MUTATIONS, geweke_z, mutant_z, sta
 def test_sweep_keeps_the_joint_distribution(engine):
     """The full tier (`make proofs`) runs all engines. Two threads and the table are held against one thread and the
     formula bit by bit elsewhere; engines of single parts of the default model are left to it as well."""
-    assert np.abs(geweke_z(engine, 12_000, 4_000)).max() < 4
+    assert np.abs(geweke_z(engine, 8_000, 3_000)).max() < 4
 
 
 @pytest.mark.parametrize("engine", [e for e in ENGINES if not e.quick], ids=lambda engine: engine.name)

@@ -31,7 +31,7 @@ from doublefeature.studies.tables import Spread, bars_of
 
 SMALL = Design(users=20, items=15)
 SCHEDULE = df.Schedule(sweeps=30, warmup=15, thin=3, chains=2, threads=1)
-GRID = Grid(ranks=(1, 2), penalties=(0.02, 0.1), folds=3, iterations=20)
+GRID = Grid(ranks=(1,), penalties=(0.02, 0.1), folds=2, iterations=20)
 
 
 def study(out, **changes):

@@ -127,6 +127,12 @@ class TestLookingAround:
             watched.page.wait_for_selector("main:not([aria-busy])")
             wide = watched.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= 360, (place, wide)
+        watched.open()
+        watched.page.locator(".reason details summary").first.click()
+        rows = (
+            watched.page.locator(".sum").first.locator("tr").evaluate_all("rows => rows.map(row => row.clientHeight)")
+        )
+        assert max(rows) < 200
         context.close()
         assert watched.problems == []
 
