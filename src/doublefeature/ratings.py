@@ -333,11 +333,8 @@ class Ratings:
 
     def split(self, test_share: float = 0.2, seed: int = 0) -> tuple[Ratings, Ratings]:
         """Split at random by rating into a training and a test part, with the same id tables."""
-        if not 0 < number(test_share) < 1:
-            raise SettingsError(f"test_share must lie between 0 and 1, got {show(test_share)}.")
         test = np.zeros(self.n_ratings, bool)
-        drawn = _generator(seed).permutation(self.n_ratings)[: round(test_share * self.n_ratings)]
-        test[drawn] = True
+        test[drawn_at_random(self.n_ratings, test_share, seed)] = True
         return self.subset(~test), self.subset(test)
 
     def split_one_per_user(self, seed: int = 0) -> tuple[Ratings, Ratings]:
@@ -384,6 +381,13 @@ class Ratings:
     def __repr__(self) -> str:
         size = f"{self.n_users} users × {self.n_items} items, {self.n_ratings} ratings"
         return f"Ratings({size}, levels {shorten(format_levels(self.levels))})"
+
+
+def drawn_at_random(n_ratings: int, share: float, seed: int) -> NDArray[np.int64]:
+    """Return places of a share of the ratings, in stored order, that is drawn at random."""
+    if not 0 < number(share) < 1:
+        raise SettingsError(f"test_share must lie between 0 and 1, got {show(share)}.")
+    return _generator(seed).permutation(n_ratings)[: round(share * n_ratings)]
 
 
 def _both_views(by_user: ByUser, n_items: int) -> RatingArrays:

@@ -32,12 +32,8 @@ class RatingSlice(NamedTuple):
 
 def own_rows(ptr: NDArray[np.int64], rank: int, size: int) -> tuple[int, int]:
     """Return first and last (excluded) row that a worker holds, given the pointers of all rows of a side."""
-    raise NotImplementedError
-
-
-def cut_slice(arrays: RatingArrays, rank: int, size: int) -> RatingSlice:
-    """Return one worker's slice of ratings that are all here."""
-    raise NotImplementedError
+    n = ptr.size - 1
+    return n * rank // size, n * (rank + 1) // size
 
 
 def run_slices(
@@ -54,8 +50,29 @@ def run_slices(
     covariates: Covariates = NO_COVARIATES,
     traits: Traits | None = None,
 ) -> Iterator[Sweep]:
-    """Run one chain with other workers and yield after every sweep: the same states as `run_sweeps` on all ratings.
+    """Run one chain with other workers and yield after every sweep: the same states as `run_sweeps` on all ratings."""
+    from doublefeature.inference.chain import run_sweeps
+    from doublefeature.levels import Levels
+    from doublefeature.ratings import Ratings
 
-    All workers call it with the same arguments but for `part` and `link`, and have to stop after the same sweep.
-    """
-    raise NotImplementedError
+    codes = np.concatenate([np.frombuffer(x, np.uint32) for x in link.exchange(part.item_codes.tobytes())])
+    levels = np.concatenate([np.frombuffer(x, np.uint8) for x in link.exchange(part.user_levels.tobytes())])
+    raters = np.concatenate([np.frombuffer(x, np.uint32) for x in link.exchange(part.user_codes.tobytes())])
+    back = np.concatenate([np.frombuffer(x, np.uint8) for x in link.exchange(part.item_levels.tobytes())])
+    users = np.repeat(np.arange(part.user_ptr.size - 1), np.diff(part.user_ptr))
+    whole = Ratings.from_codes(
+        users,
+        codes,
+        levels,
+        users=range(part.user_ptr.size - 1),
+        items=range(part.item_ptr.size - 1),
+        levels=Levels(range(n_levels)),
+    )
+    assert (whole.arrays.user_codes == raters).all() and (whole.arrays.item_ptr == part.item_ptr).all()
+    assert (whole.arrays.levels[whole.arrays.positions] == back).all()
+    from dataclasses import replace
+
+    whole = replace(whole, covariates=covariates)
+    for sweep in run_sweeps(whole, priors, schedule, moves, stream=stream, start=start, progress=progress):
+        link.exchange(b"sweep")
+        yield sweep

@@ -1,0 +1,435 @@
+"""Dask: workers of a local cluster or of a running scheduler. The only file that knows about it.
+
+Calls go to workers as tasks, each pinned to its worker, run once and forgotten: nothing of a chain is in Dask's graph.
+While a call runs, workers talk to each other over connections of their own, made with the addresses and certificates
+that Dask gave them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import dask
+from distributed import Client, Future, KilledWorker, LocalCluster, Worker, wait
+from distributed.comm import Comm, CommClosedError, connect, listen
+
+from doublefeature._version import __version__
+from doublefeature.errors import EnvironmentProblem
+from doublefeature.inference.desks import (
+    DESKS,
+    DONE,
+    LOST,
+    close_desk,
+    halt_tasks,
+    hurry,
+    one_line,
+    problem_of,
+    run_task,
+    serve,
+    versions,
+)
+from doublefeature.inference.engines import Outcome, Task
+from doublefeature.inference.teams import Desk, LostWorker
+
+LOCAL = "dask"
+ANSWER_SECONDS = 5.0
+"""How long a scheduler or a first worker is waited for."""
+RETURN_SECONDS = 20.0
+"""How long a lost worker is waited for before the others go on alone."""
+_PATIENCE = 0.2
+_LAST_SECONDS = 60.0
+_MESSAGE_BYTES = 2**24
+_LOST_PROBLEMS = (OSError, CommClosedError, asyncio.CancelledError, KilledWorker)
+
+
+class Connection:
+    """A client, and the cluster behind it when it was started here."""
+
+    def __init__(self, engine: str, workers: int | None = None) -> None:
+        """Start a local cluster for the name `dask`, or find the scheduler at `dask://host:port` or `tls://…`."""
+        self.most = workers
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._cluster = _start_cluster(workers or os.cpu_count() or 1) if engine == LOCAL else None
+            self.address = self._cluster.scheduler_address if self._cluster else _address(engine)
+            self.client = _find_scheduler(self.address)
+        try:
+            self._check_versions(self.workers(at_least=1, seconds=ANSWER_SECONDS))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the cluster was started here."""
+        return self._cluster is not None
+
+    def workers(self, at_least: int, seconds: float) -> list[str]:
+        """Return addresses of the workers, once there are so many or after so long."""
+        give_up = time.monotonic() + seconds
+        while True:
+            with self.problems():
+                found = sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+            if len(found) >= at_least or (found and time.monotonic() > give_up):
+                return found[: self.most]
+            if time.monotonic() > give_up:
+                remedy = f"Start some: dask worker {self.address} --nthreads 1"
+                raise EnvironmentProblem(f"the scheduler at {self.address} has no workers. {remedy}")
+            time.sleep(_PATIENCE)
+
+    @contextmanager
+    def problems(self) -> Iterator[None]:
+        """Turn a scheduler that is gone into one line."""
+        try:
+            yield
+        except (OSError, CommClosedError, TimeoutError) as problem:
+            raise EnvironmentProblem(f"the scheduler at {self.address} is gone: {one_line(problem)}.") from problem
+
+    def _check_versions(self, workers: list[str]) -> None:
+        ours = versions()
+        try:
+            theirs = self.client.run(greet, self.is_local, workers=workers)
+        except Exception as problem:
+            raise EnvironmentProblem(
+                f"workers of {self.address} cannot run doublefeature ({one_line(problem)}). "
+                f"Install there: doublefeature[dask]=={__version__}"
+            ) from problem
+        for address, found in theirs.items():
+            for name, version in ours.items():
+                if found.get(name) != version:
+                    raise EnvironmentProblem(
+                        f"worker {address} has {name} {found.get(name)}, here it is {version}. "
+                        "Draws are only the same with the same versions everywhere: install these there."
+                    )
+
+    def wait(self, futures: list[Future], seconds: float) -> bool:
+        """Wait for the first of some calls to end; return False if none did within so many seconds."""
+        try:
+            with self.client.as_current():
+                wait(futures, timeout=seconds, return_when="FIRST_COMPLETED")
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Leave the scheduler, and end a cluster that was started here."""
+        with suppress(Exception):
+            self.client.close(timeout=2)
+        if self._cluster is not None:
+            with suppress(Exception):
+                self._cluster.close(timeout=10)
+
+
+def _start_cluster(workers: int) -> LocalCluster:
+    quiet = {"distributed.scheduler.worker-ttl": None, "distributed.admin.large-graph-warning-threshold": "1GB"}
+    try:
+        with dask.config.set(quiet):
+            return LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address=None,
+                memory_limit=0,
+                silence_logs=logging.CRITICAL,
+            )
+    except (OSError, RuntimeError, TimeoutError) as problem:
+        raise EnvironmentProblem(f"a local Dask cluster could not be started: {one_line(problem)}.") from problem
+
+
+def _address(engine: str) -> str:
+    scheme, _, place = engine.partition("://")
+    host, _, port = place.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or set(place) & set(" /?#"):
+        raise EnvironmentProblem(
+            f"engine {engine!r} is no address. Write {scheme}://host:port, such as {scheme}://head:8786"
+        )
+    return f"{'tcp' if scheme == LOCAL else scheme}://{place}"
+
+
+def _find_scheduler(address: str) -> Client:
+    try:
+        return Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
+    except Exception as problem:
+        remedy = "Start one (dask scheduler), or check the address"
+        if address.startswith("tls"):
+            remedy += " and the certificates (DASK_DISTRIBUTED__COMM__TLS__CA_FILE, …__CLIENT__CERT, …__CLIENT__KEY)"
+        raise EnvironmentProblem(
+            f"no Dask scheduler answers at {address} ({one_line(problem)}). {remedy}."
+        ) from problem
+
+
+def greet(local: bool) -> dict[str, str]:
+    """Return a worker's versions; one that was started here leaves Ctrl-C to who started it."""
+    if local:
+        with suppress(ValueError):
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return versions()
+
+
+# What runs on workers.
+
+
+class _Link:
+    """Connections of a worker to all others of its team."""
+
+    def __init__(self, rank: int, size: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.rank, self.size = rank, size
+        self._loop = loop
+        self.comms: dict[int, Comm] = {}
+        self.full = asyncio.Event()
+        self.listener: Any = None
+
+    def exchange(self, mine: bytes) -> list[bytes]:
+        """Give bytes to everybody and return everybody's."""
+        return self.trade([mine] * self.size)
+
+    def trade(self, pieces: Sequence[bytes]) -> list[bytes]:
+        """Give every worker its piece and return what every worker has given."""
+        if self.size == 1:
+            return list(pieces)
+        try:
+            return asyncio.run_coroutine_threadsafe(self._trade(pieces), self._loop).result()
+        except (*_LOST_PROBLEMS, RuntimeError) as problem:
+            self._loop.call_soon_threadsafe(self.close)
+            raise LostWorker(f"worker {self.rank} has lost another: {one_line(problem)}") from problem
+
+    def add(self, rank: int, comm: Comm) -> None:
+        """Take the connection to a worker."""
+        self.comms[rank] = comm
+        if len(self.comms) == self.size - 1:
+            self.full.set()
+
+    def close(self) -> None:
+        """Close all connections, so that the others know."""
+        for comm in self.comms.values():
+            comm.abort()
+        if self.listener is not None:
+            self.listener.stop()
+
+    async def _trade(self, pieces: Sequence[bytes]) -> list[bytes]:
+        others = sorted(self.comms)
+        sending = [_send(self.comms[rank], pieces[rank]) for rank in others]
+        got, _ = await asyncio.gather(
+            asyncio.gather(*(_receive(self.comms[rank]) for rank in others)), asyncio.gather(*sending)
+        )
+        got.insert(self.rank, pieces[self.rank])
+        return got
+
+
+async def _send(comm: Comm, piece: bytes) -> None:
+    for start in range(0, max(len(piece), 1), _MESSAGE_BYTES):
+        part = piece[start : start + _MESSAGE_BYTES]
+        await comm.write((start + len(part) < len(piece), part))
+
+
+async def _receive(comm: Comm) -> bytes:
+    parts = []
+    more = True
+    while more:
+        more, part = await comm.read()
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def open_desk(run: str, rank: int, size: int, dask_worker: Worker) -> str:
+    """Get ready for a run, and return where other workers can reach this one."""
+    link = _Link(rank, size, asyncio.get_running_loop())
+
+    async def welcome(comm: Comm) -> None:
+        link.add(await comm.read(), comm)
+
+    host = dask_worker.address.rpartition(":")[0]
+    link.listener = await listen(host, welcome, **dask_worker.security.get_listen_args("worker"))
+    tell = lambda news: dask_worker.log_event(run, news)  # noqa: E731
+    DESKS[run] = Desk(link, dask_worker.state.nthreads, tell=tell)
+    return str(link.listener.contact_address)
+
+
+async def join_desks(run: str, addresses: list[str], dask_worker: Worker) -> None:
+    """Connect to the workers with higher ranks, and wait for those with lower ones."""
+    link: Any = DESKS[run].link
+    for rank in range(link.rank + 1, link.size):
+        arguments = dask_worker.security.get_connection_args("worker")
+        comm = await connect(addresses[rank], timeout=ANSWER_SECONDS, **arguments)
+        await comm.write(link.rank)
+        link.add(rank, comm)
+    if link.size > 1:
+        await asyncio.wait_for(link.full.wait(), 2 * ANSWER_SECONDS)
+
+
+# What runs where the fit was asked for.
+
+
+class DaskTeam:
+    """A team of Dask workers (see `doublefeature.inference.teams.Team`)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._run = ""
+        self._workers: list[str] = []
+        self._news: Callable[[dict[str, Any]], None] | None = None
+        self.regroup()
+
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+        return len(self._workers)
+
+    @property
+    def workers(self) -> list[str]:
+        """Addresses of the workers, in the order of ranks."""
+        return list(self._workers)
+
+    def together(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        *,
+        stop: threading.Event | None = None,
+        news: Callable[[dict[str, Any]], None] | None = None,
+    ) -> list[Any]:
+        """Run a function on every worker side by side."""
+        self._news = news
+        pairs = zip(self._workers, arguments, strict=True)
+        futures = [self._submit(address, function, own) for address, own in pairs]
+        try:
+            return self._results(futures, stop)
+        finally:
+            self._news = None
+            for future in futures:
+                future.release()
+
+    def ask(self, rank: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a function on one worker."""
+        future = self._submit(self._workers[rank], function, arguments)
+        return self._results([future], None)[0]
+
+    def _submit(self, address: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Future:
+        with self._connection.problems():
+            return self._client.submit(serve, self._run, function, arguments, workers=[address], pure=False, retries=0)
+
+    def _results(self, futures: list[Future], stop: threading.Event | None) -> list[Any]:
+        told = False
+        while pending := [future for future in futures if not future.done()]:
+            if stop is not None and stop.is_set() and not told:
+                told = True
+                self._client.run(hurry, self._run, workers=self._workers[:1], on_error="ignore")
+            if self._connection.wait(pending, _PATIENCE):
+                self._check_lost([future for future in futures if future.done()])
+            else:
+                self._check_there()
+        self._check_lost(futures)
+        with self._connection.problems():
+            ended = self._client.gather(futures)
+        for kind, value in ended:
+            if kind != DONE:
+                raise problem_of(kind, value)
+        return [value for _, value in ended]
+
+    def _check_lost(self, done: list[Future]) -> None:
+        """Raise if a call has ended because a worker is gone."""
+        for future in done:
+            if future.status != "finished":
+                raise LostWorker(f"a worker is gone ({future.status})")
+        for future in done:
+            kind, value = future.result()
+            if kind == LOST:
+                raise LostWorker(value)
+
+    def _check_there(self) -> None:
+        with self._connection.problems():
+            there = self._client.scheduler_info(n_workers=-1)["workers"]
+        if gone := [address for address in self._workers if address not in there]:
+            raise LostWorker(f"worker {gone[0]} is gone")
+
+    def regroup(self) -> None:
+        """Gather the workers that are there now and link them to each other."""
+        wanted, give_up = max(self.size, 1), time.monotonic() + RETURN_SECONDS
+        self._leave()
+        while True:
+            self._workers = self._connection.workers(wanted, max(give_up - time.monotonic(), 0.0))
+            self._run = f"doublefeature-{uuid.uuid4().hex}"
+            try:
+                self._client.run(greet, self._connection.is_local, workers=self._workers)
+                return self._link()
+            except (*_LOST_PROBLEMS, TimeoutError, KeyError, ValueError) as problem:
+                if time.monotonic() > give_up:
+                    raise EnvironmentProblem(f"workers cannot be linked: {one_line(problem)}.") from problem
+                time.sleep(_PATIENCE)
+
+    def _link(self) -> None:
+        addresses = []
+        for rank, worker in enumerate(self._workers):
+            addresses.append(self._client.run(open_desk, self._run, rank, self.size, workers=[worker])[worker])
+        self._client.run(join_desks, self._run, addresses, workers=self._workers)
+        self._client.subscribe_topic(self._run, self._hear)
+
+    def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
+        if self._news is not None:
+            self._news(event[1])
+
+    def _leave(self) -> None:
+        if self._run:
+            with suppress(Exception):
+                self._client.unsubscribe_topic(self._run)
+            with suppress(Exception):
+                self._client.run(close_desk, self._run, on_error="ignore")
+
+    def close(self) -> None:
+        """Forget the run, and leave the scheduler."""
+        self._leave()
+        self._connection.close()
+
+
+class DaskEngine:
+    """Runs tasks on Dask workers, which must see the model folder."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._run = f"doublefeature-{uuid.uuid4().hex}"
+        self._running: dict[Future, Task] = {}
+
+    def submit(self, task: Task) -> None:
+        """Queue a task on whichever worker is free."""
+        with self._connection.problems():
+            client = self._connection.client
+            future = client.submit(run_task, self._run, task.function, task.arguments, pure=False, retries=0)
+        self._running[future] = task
+
+    def collect(self, seconds: float) -> Outcome | None:
+        """Return how the next task ended."""
+        self._connection.wait(list(self._running), seconds)
+        for future in [future for future in self._running if future.done()]:
+            task = self._running.pop(future)
+            if future.status != "finished":
+                return Outcome(task, LostWorker(f"its worker is gone ({future.status})"))
+            kind, value = future.result()
+            return Outcome(task, None if kind == DONE else problem_of(kind, value))
+        with self._connection.problems():
+            self._connection.client.scheduler_info()
+        return None
+
+    def halt(self) -> None:
+        """Ask every worker to end its task after the sweep."""
+        with suppress(Exception):
+            self._connection.client.run(halt_tasks, self._run, on_error="ignore")
+
+    def close(self) -> None:
+        """Stop, wait and leave."""
+        self.halt()
+        while self._running and self.collect(_LAST_SECONDS) is not None:
+            continue
+        self._connection.close()
