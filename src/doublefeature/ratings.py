@@ -6,11 +6,10 @@ an item or a level is its position in `Ratings.users`, `Ratings.items` or `Ratin
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +32,10 @@ from doublefeature._rows import (
 )
 from doublefeature.errors import RatingsError, SettingsError, shorten, show
 from doublefeature.levels import Level, Levels, check_levels, format_levels, number
-
-if TYPE_CHECKING:
-    from hashlib import _Hash as Digest
+from doublefeature.outline import NO_COVARIATES as NO_COVARIATES
+from doublefeature.outline import Covariates as Covariates
+from doublefeature.outline import Outline, begin_fingerprint, end_fingerprint
+from doublefeature.outline import StreamedRatings as StreamedRatings
 
 Duplicates = Literal["error", "first", "last"]
 
@@ -49,86 +49,6 @@ class RatingArrays(NamedTuple):
     item_ptr: NDArray[np.int64]  # (n_items + 1,)  raters of item i: item_ptr[i]:item_ptr[i + 1]
     user_codes: NDArray[np.uint32]  # (n_ratings,)  raters, ascending within an item
     positions: NDArray[np.uint32]  # (n_ratings,)  where that rating sits in item_codes and levels
-
-
-class Covariates(NamedTuple):
-    """What is known of users and items besides the ratings, as numbers of mean 0 (see `with_covariates`)."""
-
-    users: NDArray[np.float64] | None = None  # (n_users, columns)
-    items: NDArray[np.float64] | None = None  # (n_items, columns)
-    user_names: tuple[str, ...] = ()
-    item_names: tuple[str, ...] = ()
-
-    def of(self, user_codes: NDArray[np.int64], item_codes: NDArray[np.int64]) -> Covariates:
-        """Return the rows of some users and items."""
-        users = None if self.users is None else self.users[user_codes]
-        items = None if self.items is None else self.items[item_codes]
-        return self._replace(users=users, items=items)
-
-
-NO_COVARIATES = Covariates()
-
-
-@dataclass(frozen=True, eq=False)
-class Outline:
-    """What there is to know of ratings without the ratings: ids, levels, and how many each user and item has."""
-
-    users: Sequence[Hashable]
-    items: Sequence[Hashable]
-    levels: Levels
-    user_ptr: NDArray[np.int64]
-    item_ptr: NDArray[np.int64]
-    covariates: Covariates = NO_COVARIATES
-
-    @property
-    def n_ratings(self) -> int:
-        """Number of ratings."""
-        return int(self.user_ptr[-1])
-
-
-class StreamedRatings:
-    """Ratings that pass in pieces, by user: first the items rated, then the levels. They can pass once."""
-
-    def __init__(self, outline: Outline, item_codes: Iterable[bytes], levels: Iterable[bytes]) -> None:
-        self.outline = outline
-        self._item_codes, self._levels = item_codes, levels
-        self._digest = _begin_fingerprint(outline)
-
-    def item_codes(self) -> Iterator[bytes]:
-        """Yield the codes of the items rated, four bytes each, the lowest first."""
-        return self._pass(self._item_codes)
-
-    def level_codes(self) -> Iterator[bytes]:
-        """Yield the codes of the levels given, one byte each."""
-        return self._pass(self._levels)
-
-    def _pass(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        for piece in pieces:
-            self._digest.update(piece)
-            yield piece
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the ratings, once all have passed."""
-        return _end_fingerprint(self._digest, self.outline.covariates)
-
-
-def _begin_fingerprint(outline: Outline) -> Digest:
-    digest = hashlib.sha256()
-    for labels in (outline.levels, outline.users, outline.items):
-        digest.update(f"{len(labels)}\n".encode())
-        digest.update("\n".join(map(repr, labels)).encode())
-    digest.update(outline.user_ptr.astype("<i8", copy=False).data)
-    return digest
-
-
-def _end_fingerprint(digest: Digest, covariates: Covariates) -> str:
-    digest = digest.copy()
-    for names, table in zip(covariates[2:], covariates[:2], strict=True):
-        if table is not None:
-            digest.update("\n".join(names).encode())
-            digest.update(np.ascontiguousarray(table, "<f8").data)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -278,10 +198,10 @@ class Ratings:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of levels, ids and ratings in hexadecimal: the same for any order of the source's rows."""
-        digest = _begin_fingerprint(self.outline)
+        digest = begin_fingerprint(self.outline)
         digest.update(self.arrays.item_codes.astype("<u4", copy=False).data)
         digest.update(self.arrays.levels.data)
-        return _end_fingerprint(digest, self.covariates)
+        return end_fingerprint(digest, self.covariates)
 
     @property
     def outline(self) -> Outline:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from doublefeature._parts import PARQUET, join_rows, named_rows, part_files, rat
 from doublefeature._rows import RawRows, encode
 from doublefeature.errors import MissingExtraError, RatingsError, show
 from doublefeature.levels import Level, Levels, check_levels, number
-from doublefeature.ratings import Duplicates, Ratings
+from doublefeature.ratings import Covariates, Duplicates, Ratings
 
 SEPARATORS = ("::", "\t", ";", ",", "|")
 KNOWN_NAMES = {
@@ -109,14 +109,33 @@ def read_ratings(
     reading = Reading(Columns(user, item, rating, time), separator, header, scale)
     if not isinstance(source, str | os.PathLike):
         rows = _frame_rows(source, reading.columns, "frame")
-    elif _is_folder(Path(source)):
+    elif is_folder(Path(source)):
         rows = reading.folder_rows(part_files(Path(source)), display_name(Path(source)))
     else:
         rows = reading.rows(Path(source))
     return ratings_of(rows, scale, duplicates)
 
 
-def _is_folder(path: Path) -> bool:
+def ratings_folder(
+    path: str | os.PathLike[str],
+    *,
+    levels: str | Iterable[Level] | None = None,
+    user: str | int | None = None,
+    item: str | int | None = None,
+    rating: str | int | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    duplicates: Duplicates = "error",
+) -> RatingsFolder:
+    """Return a folder of files that workers are to read (see `read_ratings` for the parameters)."""
+    scale = None if levels is None else check_levels(levels)
+    reading = Reading(Columns(user, item, rating), separator, header, scale)
+    part_files(Path(path))
+    return RatingsFolder(Path(path).resolve(), reading, duplicates)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is that of a folder; one that cannot be a path is not."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
@@ -142,6 +161,25 @@ class Reading:
     def folder_rows(self, files: Sequence[Path], source: str) -> RawRows:
         """Read the rows of several files of a folder, one after the other."""
         return join_rows([named_rows(self.rows(file), show_name(file)) for file in files], source)
+
+
+@dataclass(frozen=True)
+class RatingsFolder:
+    """A folder of ratings files that are not read yet: by workers, each some of them, or here as a whole."""
+
+    path: Path
+    reading: Reading = Reading()
+    duplicates: Duplicates = "error"
+    covariates: Callable[[Sequence[Hashable], Sequence[Hashable]], Covariates] | None = None
+    """What is known of users and items besides, given their ids."""
+
+    def read(self) -> Ratings:
+        """Read all files here."""
+        rows = self.reading.folder_rows(part_files(self.path), display_name(self.path))
+        ratings = ratings_of(rows, self.reading.levels, self.duplicates)
+        if self.covariates is None:
+            return ratings
+        return replace(ratings, covariates=self.covariates(ratings.users, ratings.items))
 
 
 def read_pairs(source: str | os.PathLike[str]) -> list[tuple[str, str]]:

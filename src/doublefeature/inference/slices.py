@@ -13,7 +13,7 @@ from doublefeature.inference.chain import Start, Sweep
 from doublefeature.inference.links import Link
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.model.state import Traits
-from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays
+from doublefeature.ratings import NO_COVARIATES, Covariates
 
 
 class RatingSlice(NamedTuple):

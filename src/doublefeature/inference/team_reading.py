@@ -34,8 +34,9 @@ from doublefeature.inference.reading_work import (
 )
 from doublefeature.inference.teams import Team
 from doublefeature.levels import Levels, infer_levels, level_positions, number
+from doublefeature.outline import Outline, StreamedRatings
 from doublefeature.posterior.rating_file import PIECE
-from doublefeature.ratings import Duplicates, Outline, StreamedRatings, drawn_at_random
+from doublefeature.ratings import Duplicates, drawn_at_random
 from doublefeature.readers import Reading
 
 

@@ -13,12 +13,13 @@ from doublefeature._version import __version__
 from doublefeature.config import Moves, Priors, Schedule, check_seed
 from doublefeature.errors import StoreError
 from doublefeature.model.state import build_model
+from doublefeature.outline import Outline, StreamedRatings
 from doublefeature.posterior.arrays import Streamed, encode_arrays
 from doublefeature.posterior.disk import PARTIAL, Disk, disk_problems, write_file
 from doublefeature.posterior.loading import MANIFEST, Contents, LoadedChain
 from doublefeature.posterior.manifest import TABLES, Manifest, StoredChain, StoredFile, table_file
 from doublefeature.posterior.tables import ItemColumns, encode_ids, encode_item_table, encode_ratings
-from doublefeature.ratings import Outline, Ratings, StreamedRatings
+from doublefeature.ratings import Ratings
 
 SHARDING = "sharding.json"
 """Beside the manifest of a model over shards (see `doublefeature.posterior.sharding`)."""

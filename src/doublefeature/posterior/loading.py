@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from doublefeature._delimited import display_name
 from doublefeature.errors import StoreError
 from doublefeature.model.state import State, build_model
+from doublefeature.outline import Outline
 from doublefeature.posterior.arrays import Arrays, decode_arrays
 from doublefeature.posterior.disk import disk_problems, read_file
 from doublefeature.posterior.draws import Draw, Posterior, Trace
@@ -21,7 +22,7 @@ from doublefeature.posterior.manifest import MANIFEST_LIMIT, Manifest, StoredFil
 from doublefeature.posterior.rating_file import RatingFile
 from doublefeature.posterior.segments import Place, Sizes, decode_segment, decode_state, sizes_of
 from doublefeature.posterior.tables import Ids, check_item_table, decode_ids, decode_ratings
-from doublefeature.ratings import Covariates, Outline, Ratings
+from doublefeature.ratings import Covariates, Ratings
 
 MANIFEST = "manifest.json"
 _ANY_SIZE = 2**62

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from doublefeature.errors import StoreError
 from doublefeature.levels import Levels
+from doublefeature.outline import Outline
 from doublefeature.posterior.arrays import HEADER_LIMIT, Arrays, Entry, read_header
 from doublefeature.posterior.manifest import StoredFile
 from doublefeature.posterior.tables import Ids, check_starts, decode_covariates
-from doublefeature.ratings import Outline
 
 PIECE = 2**20
 """Most ratings in a piece: five megabytes."""

@@ -158,6 +158,11 @@ class ModelFolder:
         return self._both[1]
 
     @property
+    def holds_ratings(self) -> bool:
+        """Whether all ratings are in memory."""
+        return "_both" in self.__dict__
+
+    @property
     def n_heldout(self) -> int:
         """How many ratings were kept out of the fit."""
         entry = self._manifest.tables.get("heldout")

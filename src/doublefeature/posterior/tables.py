@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from doublefeature._rows import view_by_item
 from doublefeature.errors import RatingsError, StoreError, show
 from doublefeature.levels import Levels
+from doublefeature.outline import StreamedRatings
 from doublefeature.posterior.arrays import Arrays, Streamed, check_layout
 from doublefeature.posterior.manifest import TEXT_LIMIT, is_unicode
-from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays, Ratings, StreamedRatings
+from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays, Ratings
 
 ItemColumns = Mapping[Hashable, Mapping[str, str]]
 Ids = Sequence[Hashable]
