@@ -9,11 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.config import Moves, Priors, Schedule
-from doublefeature.inference.chain import Start, Sweep
-from doublefeature.inference.links import Link
+from doublefeature.errors import SettingsError
+from doublefeature.inference.chain import Start, Sweep, check_start, sweep_through
+from doublefeature.inference.links import Gate, Link
 from doublefeature.inference.progress import ProgressCallback
-from doublefeature.model.state import Traits
-from doublefeature.ratings import NO_COVARIATES, Covariates
+from doublefeature.kernels.scene import Side
+from doublefeature.kernels.scene import own_rows as own_rows_of
+from doublefeature.kernels.sweep import scene_of_sides
+from doublefeature.model.choices import Choices, times, traits_from
+from doublefeature.model.state import Traits, empty_state
+from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays
+
+FloatArray = NDArray[np.float64]
 
 
 class RatingSlice(NamedTuple):
@@ -32,8 +39,24 @@ class RatingSlice(NamedTuple):
 
 def own_rows(ptr: NDArray[np.int64], rank: int, size: int) -> tuple[int, int]:
     """Return first and last (excluded) row that a worker holds, given the pointers of all rows of a side."""
-    n = ptr.size - 1
-    return n * rank // size, n * (rank + 1) // size
+    none = np.empty(0, np.uint32)
+    side = Side(ptr, ptr, none, none, np.empty(0, np.uint8), np.empty(0), np.empty(0), True, 0, rank, size)
+    low, high = own_rows_of(side)
+    return int(low), int(high)
+
+
+def cut_slice(arrays: RatingArrays, rank: int, size: int) -> RatingSlice:
+    """Return one worker's slice of ratings that are all here."""
+    by_user = slice(*arrays.user_ptr[list(own_rows(arrays.user_ptr, rank, size))])
+    by_item = slice(*arrays.item_ptr[list(own_rows(arrays.item_ptr, rank, size))])
+    return RatingSlice(
+        arrays.user_ptr,
+        arrays.item_codes[by_user].copy(),
+        arrays.levels[by_user].copy(),
+        arrays.item_ptr,
+        arrays.user_codes[by_item].copy(),
+        arrays.levels[arrays.positions[by_item]],
+    )
 
 
 def run_slices(
@@ -50,29 +73,62 @@ def run_slices(
     covariates: Covariates = NO_COVARIATES,
     traits: Traits | None = None,
 ) -> Iterator[Sweep]:
-    """Run one chain with other workers and yield after every sweep: the same states as `run_sweeps` on all ratings."""
-    from doublefeature.inference.chain import run_sweeps
-    from doublefeature.levels import Levels
-    from doublefeature.ratings import Ratings
+    """Run one chain with other workers and yield after every sweep: the same states as `run_sweeps` on all ratings.
 
-    codes = np.concatenate([np.frombuffer(x, np.uint32) for x in link.exchange(part.item_codes.tobytes())])
-    levels = np.concatenate([np.frombuffer(x, np.uint8) for x in link.exchange(part.user_levels.tobytes())])
-    raters = np.concatenate([np.frombuffer(x, np.uint32) for x in link.exchange(part.user_codes.tobytes())])
-    back = np.concatenate([np.frombuffer(x, np.uint8) for x in link.exchange(part.item_levels.tobytes())])
-    users = np.repeat(np.arange(part.user_ptr.size - 1), np.diff(part.user_ptr))
-    whole = Ratings.from_codes(
-        users,
-        codes,
-        levels,
-        users=range(part.user_ptr.size - 1),
-        items=range(part.item_ptr.size - 1),
-        levels=Levels(range(n_levels)),
-    )
-    assert (whole.arrays.user_codes == raters).all() and (whole.arrays.item_ptr == part.item_ptr).all()
-    assert (whole.arrays.levels[whole.arrays.positions] == back).all()
-    from dataclasses import replace
-
-    whole = replace(whole, covariates=covariates)
-    for sweep in run_sweeps(whole, priors, schedule, moves, stream=stream, start=start, progress=progress):
-        link.exchange(b"sweep")
+    All workers call it with the same arguments but for `part` and `link`, and have to stop after the same sweep.
+    Raises what the link raised, after the sweep in which it happened.
+    """
+    moves = moves or Moves()
+    if moves.user_scan == "serial":
+        raise SettingsError("several workers scan users at once: user_scan must be 'parallel'.")
+    n_users, n_items = part.user_ptr.size - 1, part.item_ptr.size - 1
+    begin = start or Start(empty_state(priors, n_users, n_items, n_levels))
+    check_start(begin, (n_users, n_items, n_levels))
+    if traits is None:
+        traits = shared_traits(part, link, priors, covariates)
+    gate = Gate(link)
+    scene = scene_of_sides(_sides(part, link, gate.address), priors, moves, begin.state, stream, traits)
+    for sweep in sweep_through(scene, priors, schedule, moves, (stream[1], begin.sweep), progress):
+        gate.check()
         yield sweep
+
+
+def shared_traits(part: RatingSlice, link: Link, priors: Priors, covariates: Covariates = NO_COVARIATES) -> Traits:
+    """Return what is known of users and items besides the ratings: for all workers what the first one finds."""
+    rows = [_local(part.user_ptr, link), _local(part.item_ptr, link)]
+
+    def by_user(right: FloatArray) -> FloatArray:
+        return _joined(times(rows[0], part.item_codes, right), part.user_ptr, link)
+
+    def by_item(left: FloatArray) -> FloatArray:
+        return _joined(times(rows[1], part.user_codes, left), part.item_ptr, link)
+
+    own = traits_from(Choices(part.user_ptr, part.item_ptr, by_user, by_item), priors, covariates)
+    first = np.frombuffer(link.exchange(np.concatenate([one.ravel() for one in own]).tobytes())[0])
+    ends = np.cumsum([one.size for one in own])
+    return Traits(*(first[end - one.size : end].reshape(one.shape) for one, end in zip(own, ends, strict=True)))
+
+
+def _joined(rows: FloatArray, ptr: NDArray[np.int64], link: Link) -> FloatArray:
+    """Return rows of which every worker has filled its own."""
+    low, high = own_rows(ptr, link.rank, link.size)
+    found = link.exchange(rows[low:high].tobytes())
+    joined: FloatArray = np.frombuffer(b"".join(found)).reshape(rows.shape)
+    return joined
+
+
+def _local(whole: NDArray[np.int64], link: Link) -> NDArray[np.int64]:
+    """Return pointers into one worker's ratings: rows that are not its own are empty."""
+    first, last = whole[list(own_rows(whole, link.rank, link.size))]
+    local: NDArray[np.int64] = np.clip(whole - first, 0, last - first)
+    return local
+
+
+def _sides(part: RatingSlice, link: Link, address: int) -> tuple[Side, Side]:
+    none, place = np.empty(0, np.uint32), (address, link.rank, link.size)
+    own, apart = (np.empty(0), np.empty(0)), (np.zeros(part.user_codes.size), np.zeros(part.user_codes.size))
+    users, items = _local(part.user_ptr, link), _local(part.item_ptr, link)
+    return (
+        Side(users, part.user_ptr, part.item_codes, none, part.user_levels, *own, True, *place),
+        Side(items, part.item_ptr, part.user_codes, none, part.item_levels, *apart, False, *place),
+    )
