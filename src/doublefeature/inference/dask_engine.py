@@ -17,11 +17,14 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from socket import socket
+from ssl import SSLContext
 from typing import Any
 
 import dask
 from distributed import Client, Future, KilledWorker, LocalCluster, Worker, wait
-from distributed.comm import Comm, CommClosedError, connect, listen
+from distributed.comm import CommClosedError, get_address_host
+from distributed.security import Security
 
 from doublefeature._version import __version__
 from doublefeature.errors import EnvironmentProblem
@@ -39,6 +42,7 @@ from doublefeature.inference.desks import (
     versions,
 )
 from doublefeature.inference.engines import Outcome, Task
+from doublefeature.inference.sockets import Door, SocketLink, knock
 from doublefeature.inference.teams import Desk, LostWorker
 
 LOCAL = "dask"
@@ -48,7 +52,6 @@ RETURN_SECONDS = 20.0
 """How long a lost worker is waited for before the others go on alone."""
 _PATIENCE = 0.2
 _LAST_SECONDS = 60.0
-_MESSAGE_BYTES = 2**24
 _LOST_PROBLEMS = (OSError, CommClosedError, asyncio.CancelledError, KilledWorker)
 
 
@@ -159,15 +162,26 @@ def _address(engine: str) -> str:
 
 
 def _find_scheduler(address: str) -> Client:
+    if address.startswith("tls"):
+        _check_certificates()
     try:
         return Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
     except Exception as problem:
         remedy = "Start one (dask scheduler), or check the address"
-        if address.startswith("tls"):
-            remedy += " and the certificates (DASK_DISTRIBUTED__COMM__TLS__CA_FILE, …__CLIENT__CERT, …__CLIENT__KEY)"
         raise EnvironmentProblem(
             f"no Dask scheduler answers at {address} ({one_line(problem)}). {remedy}."
         ) from problem
+
+
+def _check_certificates() -> None:
+    """Raise unless Dask's settings name certificates that can be used."""
+    names = ", ".join(f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY"))
+    try:
+        found, why = _context(Security().get_connection_args("client")), "are not set"
+    except (OSError, ValueError) as problem:
+        found, why = None, f"cannot be used ({one_line(problem)})"
+    if found is None:
+        raise EnvironmentProblem(f"the certificates for tls {why}. Set {names} to their files.")
 
 
 def greet(local: bool) -> dict[str, str]:
@@ -181,92 +195,41 @@ def greet(local: bool) -> dict[str, str]:
 # What runs on workers.
 
 
-class _Link:
-    """Connections of a worker to all others of its team."""
-
-    def __init__(self, rank: int, size: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.rank, self.size = rank, size
-        self._loop = loop
-        self.comms: dict[int, Comm] = {}
-        self.full = asyncio.Event()
-        self.listener: Any = None
-
-    def exchange(self, mine: bytes) -> list[bytes]:
-        """Give bytes to everybody and return everybody's."""
-        return self.trade([mine] * self.size)
-
-    def trade(self, pieces: Sequence[bytes]) -> list[bytes]:
-        """Give every worker its piece and return what every worker has given."""
-        if self.size == 1:
-            return list(pieces)
-        try:
-            return asyncio.run_coroutine_threadsafe(self._trade(pieces), self._loop).result()
-        except (*_LOST_PROBLEMS, RuntimeError) as problem:
-            self._loop.call_soon_threadsafe(self.close)
-            raise LostWorker(f"worker {self.rank} has lost another: {one_line(problem)}") from problem
-
-    def add(self, rank: int, comm: Comm) -> None:
-        """Take the connection to a worker."""
-        self.comms[rank] = comm
-        if len(self.comms) == self.size - 1:
-            self.full.set()
-
-    def close(self) -> None:
-        """Close all connections, so that the others know."""
-        for comm in self.comms.values():
-            comm.abort()
-        if self.listener is not None:
-            self.listener.stop()
-
-    async def _trade(self, pieces: Sequence[bytes]) -> list[bytes]:
-        others = sorted(self.comms)
-        sending = [_send(self.comms[rank], pieces[rank]) for rank in others]
-        got, _ = await asyncio.gather(
-            asyncio.gather(*(_receive(self.comms[rank]) for rank in others)), asyncio.gather(*sending)
-        )
-        got.insert(self.rank, pieces[self.rank])
-        return got
+_DOORS: dict[str, Door] = {}
 
 
-async def _send(comm: Comm, piece: bytes) -> None:
-    for start in range(0, max(len(piece), 1), _MESSAGE_BYTES):
-        part = piece[start : start + _MESSAGE_BYTES]
-        await comm.write((start + len(part) < len(piece), part))
+def open_door(run: str, dask_worker: Worker) -> tuple[str, int]:
+    """Return where other workers can reach this one."""
+    host = get_address_host(dask_worker.address)
+    _DOORS[run] = Door(host, run.encode(), _context(dask_worker.security.get_listen_args("worker")))
+    return _DOORS[run].address
 
 
-async def _receive(comm: Comm) -> bytes:
-    parts = []
-    more = True
-    while more:
-        more, part = await comm.read()
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+async def open_desk(run: str, doors: list[tuple[str, int]], workers: list[str], dask_worker: Worker) -> None:
+    """Link this worker to all others, and get ready for calls."""
+    rank = workers.index(dask_worker.address)
+    connection = _context(dask_worker.security.get_connection_args("worker"))
+
+    def link() -> dict[int, socket]:
+        higher = range(rank + 1, len(doors))
+        found = {other: knock(doors[other], run.encode(), rank, ANSWER_SECONDS, connection) for other in higher}
+        return found | _DOORS[run].answer(rank, 2 * ANSWER_SECONDS)
+
+    try:
+        sockets = await asyncio.to_thread(link)
+    finally:
+        _DOORS.pop(run).close()
+    link_to_all = SocketLink(rank, len(doors), sockets)
+
+    def tell(news: dict[str, Any]) -> None:
+        dask_worker.log_event(run, {"news": news})
+
+    DESKS[run] = Desk(link_to_all, dask_worker.state.nthreads, tell=tell)
 
 
-async def open_desk(run: str, rank: int, size: int, dask_worker: Worker) -> str:
-    """Get ready for a run, and return where other workers can reach this one."""
-    link = _Link(rank, size, asyncio.get_running_loop())
-
-    async def welcome(comm: Comm) -> None:
-        link.add(await comm.read(), comm)
-
-    host = dask_worker.address.rpartition(":")[0]
-    link.listener = await listen(host, welcome, **dask_worker.security.get_listen_args("worker"))
-    tell = lambda news: dask_worker.log_event(run, news)  # noqa: E731
-    DESKS[run] = Desk(link, dask_worker.state.nthreads, tell=tell)
-    return str(link.listener.contact_address)
-
-
-async def join_desks(run: str, addresses: list[str], dask_worker: Worker) -> None:
-    """Connect to the workers with higher ranks, and wait for those with lower ones."""
-    link: Any = DESKS[run].link
-    for rank in range(link.rank + 1, link.size):
-        arguments = dask_worker.security.get_connection_args("worker")
-        comm = await connect(addresses[rank], timeout=ANSWER_SECONDS, **arguments)
-        await comm.write(link.rank)
-        link.add(rank, comm)
-    if link.size > 1:
-        await asyncio.wait_for(link.full.wait(), 2 * ANSWER_SECONDS)
+def _context(arguments: dict[str, Any]) -> SSLContext | None:
+    context: SSLContext | None = arguments.get("ssl_context")
+    return context
 
 
 # What runs where the fit was asked for.
@@ -371,15 +334,14 @@ class DaskTeam:
                 time.sleep(_PATIENCE)
 
     def _link(self) -> None:
-        addresses = []
-        for rank, worker in enumerate(self._workers):
-            addresses.append(self._client.run(open_desk, self._run, rank, self.size, workers=[worker])[worker])
-        self._client.run(join_desks, self._run, addresses, workers=self._workers)
+        doors = self._client.run(open_door, self._run, workers=self._workers)
+        addresses = [doors[worker] for worker in self._workers]
+        self._client.run(open_desk, self._run, addresses, self._workers, workers=self._workers)
         self._client.subscribe_topic(self._run, self._hear)
 
     def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
         if self._news is not None:
-            self._news(event[1])
+            self._news(event[1]["news"])
 
     def _leave(self) -> None:
         if self._run:

@@ -22,7 +22,7 @@ from doublefeature.inference.chain import Recorder, Start
 from doublefeature.inference.fit import LEAST_SHARE
 from doublefeature.inference.placing import SLICE, place_folder
 from doublefeature.inference.progress import Progress, ProgressCallback
-from doublefeature.inference.slices import run_slices
+from doublefeature.inference.slices import run_slices, shared_traits
 from doublefeature.inference.teams import Desk, LostWorker, Team
 from doublefeature.model.state import State
 from doublefeature.posterior.card import card_text
@@ -33,7 +33,7 @@ from doublefeature.ratings import Covariates
 TRIES = 3
 """How often a batch is tried in all when workers are lost."""
 _NEWS_SECONDS = 0.2
-_SWEEPS = "sweeps"
+_SWEEPS, _TRAITS = "sweeps", "traits"
 
 
 class Settings(NamedTuple):
@@ -149,6 +149,8 @@ def begin_chain(desk: Desk, chain: int, beginning: Beginning) -> None:
     settings = beginning.settings
     schedule = replace(settings.schedule, threads=desk.threads)
     last: list[Progress] = []
+    if _TRAITS not in desk.kept:
+        desk.kept[_TRAITS] = shared_traits(desk.kept[SLICE], desk.link, settings.priors, settings.covariates)
     sweeps = run_slices(
         desk.kept[SLICE],
         desk.link,
@@ -159,7 +161,7 @@ def begin_chain(desk: Desk, chain: int, beginning: Beginning) -> None:
         stream=(settings.seed, chain),
         start=beginning.start,
         progress=lambda news: last.__setitem__(slice(None), [news]),
-        covariates=settings.covariates,
+        traits=desk.kept[_TRAITS],
     )
     desk.kept[_SWEEPS] = sweeps, last, beginning.tally, settings.schedule
 
