@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from doublefeature._delimited import display_name
 from doublefeature._parts import as_ids, join_labels, part_files, ratings_of
-from doublefeature._rows import MAX_RATINGS, RawRows, encode, id_problem, order_ids
+from doublefeature._rows import MAX_RATINGS, Column, RawRows, encode, id_problem, order_ids
 from doublefeature.errors import RatingsError
 from doublefeature.inference.placing import IntArray, even_cut
 from doublefeature.inference.reading_work import (
@@ -71,7 +71,7 @@ def read_parts(
     )
     users, user_maps = _ids(team, met, "users", source)
     items, item_maps = _ids(team, met, "items", source)
-    levels, level_maps = _levels(team, met, reading.levels, source)
+    levels, level_maps = _levels(team, met, reading.levels, (users, items), source)
     maps = [(*own, len(users)) for own in zip(user_maps, item_maps, level_maps, strict=True)]
     counts = np.sum(team.together(recode, maps), axis=0)
     if counts.sum() > MAX_RATINGS:
@@ -122,39 +122,54 @@ def _ids(team: Team, met: list[Met], role: str, source: str) -> tuple[Sequence[H
     labels = as_ids(joined.labels, any(one.texts for one in met))
     for place, label in enumerate(labels):
         if id_problem(label):
-            _refuse_label(team, joined, place, role, None, source)
+            _refuse([_find(team, joined, place, role)], None, source)
     ordered, recoded = order_ids(labels)
     return ordered, [recoded[place] for place in joined.places]
 
 
-def _levels(team: Team, met: list[Met], declared: Levels | None, source: str) -> tuple[Levels, list[NDArray[np.uint8]]]:
+def _levels(
+    team: Team, met: list[Met], declared: Levels | None, ids: tuple[Sequence[Hashable], ...], source: str
+) -> tuple[Levels, list[NDArray[np.uint8]]]:
     """Return the levels, and for every worker the codes of the values it met."""
     joined = _Labels(*join_labels([one.values for one in met]))
     for place, label in enumerate(joined.labels):
         if declared is None and not np.isfinite(number(label)):
-            _refuse_label(team, joined, place, "values", None, source)
+            _refuse([_with_ids(_find(team, joined, place, "values"), ids)], None, source)
     levels = infer_levels(joined.labels, source) if declared is None else declared
     positions = level_positions(joined.labels, levels)
     if (positions < 0).any():
-        _refuse_label(team, joined, int((positions < 0).argmax()), "values", levels, source)
+        row = _find(team, joined, int((positions < 0).argmax()), "values")
+        _refuse([_with_ids(row, ids)], levels, source)
     return levels, [positions[place].astype(np.uint8) for place in joined.places]
 
 
-def _refuse_label(team: Team, joined: _Labels, place: int, role: str, levels: Levels | None, source: str) -> NoReturn:
-    rank, code = next(
-        (rank, int(own[0]))
-        for rank, places in enumerate(joined.places)
-        if (own := np.flatnonzero(places == place)).size
-    )
-    _refuse([team.ask(rank, find_label, role, code)], levels, source)
+def _find(team: Team, joined: _Labels, place: int, role: str) -> Specimen:
+    """Return the first row of all files with a label."""
+    own = [(rank, np.flatnonzero(places == place)) for rank, places in enumerate(joined.places)]
+    rank, codes = next((rank, codes) for rank, codes in own if codes.size)
+    found: Specimen = team.ask(rank, find_label, role, int(codes[0]))
+    return found
+
+
+def _with_ids(row: Specimen, ids: tuple[Sequence[Hashable], ...]) -> Specimen:
+    """Return a row with its ids as they are known, where it has them as they are written."""
+    known = [
+        int(label) if isinstance(label, str) and isinstance(table[0], int) else label
+        for label, table in zip((row.user, row.item), ids, strict=True)
+    ]
+    return row._replace(user=known[0], item=known[1])
 
 
 def _refuse(rows: list[Specimen], levels: Levels | None, source: str) -> NoReturn:
     """Raise what is wrong with some rows, in the words of who reads them all."""
     places, users, items, values = zip(*rows, strict=True)
-    shown = RawRows(encode(users), encode(items), encode(values), source, list(places).__getitem__)
+    shown = RawRows(_plain(users), _plain(items), encode(values), source, list(places).__getitem__)
     ratings_of(shown, levels, "error")
     raise RatingsError(f"{source}, {places[0]}: this row cannot be used.")
+
+
+def _plain(labels: Sequence[Hashable]) -> Column:
+    return encode([label.strip() if isinstance(label, str) else label for label in labels])
 
 
 def _split(

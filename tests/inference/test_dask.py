@@ -1,0 +1,218 @@
+"""Dask with a real scheduler and worker processes: the same draws by any number of workers, whatever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("distributed", reason="the extra dask is not installed")
+
+import doublefeature as df
+from doublefeature.config import PRESETS, Schedule
+from doublefeature.errors import EnvironmentProblem, InputError, RatingsError
+from doublefeature.inference import dask_engine
+from doublefeature.inference.dask_engine import Connection, DaskEngine, DaskTeam
+from doublefeature.inference.fit import fit_into
+from doublefeature.inference.team_fit import fit_by_team
+from doublefeature.posterior.store import ModelFolder, draws_digest
+from tests.inference.sharded_models import fit as fit_shards
+from tests.inference.test_slices import BUSY, simulated
+from tests.inference.test_team_reading import rows
+from tests.test_folders import parts
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SCHEDULE = Schedule(sweeps=24, warmup=12, thin=2, chains=1, threads=1)
+
+
+def create(path, preset: str = "paper", **changes) -> ModelFolder:
+    settings = {"ratings": simulated(), "priors": PRESETS[preset], "schedule": SCHEDULE, "moves": BUSY, "seed": 3}
+    return ModelFolder.create(path, preset=preset, **{**settings, **changes})
+
+
+def digest(folder: ModelFolder) -> str:
+    return draws_digest(ModelFolder.open(folder.path).posterior())
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> dict[str, str]:
+    """Digests of the draws of one process."""
+    found = {}
+    for preset in ("paper", "full"):
+        folder = create(tmp_path_factory.mktemp("one") / "model", preset)
+        fit_into(folder)
+        found[preset] = digest(folder)
+    return found
+
+
+@pytest.fixture(scope="module")
+def connection():
+    made = Connection("dask", 4)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def team_of(connection):
+    def gather(size: int) -> DaskTeam:
+        connection.most = size
+        return DaskTeam(connection)
+
+    yield gather
+    connection.most = 4
+
+
+@pytest.mark.parametrize(("size", "preset"), [(1, "paper"), (2, "paper"), (4, "paper"), (2, "full")])
+def test_same_draws_by_any_number_of_workers(tmp_path, expected, team_of, size, preset):
+    team = team_of(size)
+    assert team.size == size
+    folder = create(tmp_path / "model", preset)
+    heard = []
+    assert fit_by_team(folder, team, progress=heard.append, checkpoint_seconds=0.0)
+    assert len(folder._manifest.chains[0].segments) > 1
+    assert digest(folder) == expected[preset]
+
+
+def kill_at(folder: ModelFolder, team: DaskTeam, connection: Connection, sweeps: int) -> threading.Thread:
+    """Kill a worker by its process id once a chain has come so far."""
+    pids = connection.client.run(os.getpid, workers=team.workers[-1:])
+
+    def wait_and_kill():
+        while folder.sweeps_done[0] < sweeps:
+            time.sleep(0.005)
+        os.kill(next(iter(pids.values())), signal.SIGKILL)
+
+    watcher = threading.Thread(target=wait_and_kill, daemon=True)
+    watcher.start()
+    return watcher
+
+
+def test_a_killed_worker_changes_nothing(tmp_path, expected, connection, team_of):
+    team = team_of(2)
+    folder = create(tmp_path / "model", schedule=replace(SCHEDULE, sweeps=300, warmup=150, thin=25))
+    fit_into(whole := create(tmp_path / "whole", schedule=folder.schedule))
+    before = team.workers
+    watcher = kill_at(folder, team, connection, 4)
+    assert fit_by_team(folder, team, checkpoint_seconds=0.0)
+    watcher.join(10)
+    assert team.workers != before
+    assert digest(folder) == digest(whole)
+
+
+def test_too_many_losses_are_told_in_one_line(tmp_path, connection, team_of, monkeypatch):
+    team = team_of(2)
+    folder = create(tmp_path / "model")
+    monkeypatch.setattr(dask_engine, "RETURN_SECONDS", 0.1)
+    monkeypatch.setattr("doublefeature.inference.team_fit.run_batch", die)
+    with pytest.raises(EnvironmentProblem, match=r"lost 1 times before the next checkpoint.*doublefeature resume"):
+        fit_by_team(folder, team, tries=1)
+    fit_into(folder)
+    assert folder.finished
+
+
+def die(desk, seconds):
+    """Take a worker's place, and end its process."""
+    if desk.link.rank == 1:
+        os._exit(9)
+    desk.link.exchange(b"")
+
+
+def test_stop_and_go_on_without_dask(tmp_path, expected, team_of):
+    team, stop = team_of(2), threading.Event()
+    folder = create(tmp_path / "model")
+    assert not fit_by_team(folder, team, stop=stop, progress=lambda news: stop.set(), checkpoint_seconds=0.0)
+    assert 0 < folder.sweeps_done[0] < SCHEDULE.sweeps
+    assert fit_into(folder)
+    assert digest(folder) == expected["paper"]
+
+
+def test_go_on_with_dask(tmp_path, expected, team_of):
+    stop = threading.Event()
+    folder = create(tmp_path / "model")
+    assert not fit_into(folder, stop=stop, progress=lambda news: news.sweep == 7 and stop.set())
+    model = df.DoubleFeature.resume(folder.path, engine=team_of(2))
+    assert model.finished_
+    assert not model.holds_ratings_
+    assert digest(folder) == expected["paper"]
+    assert model.ratings_.fingerprint == folder.fingerprint
+
+
+def test_a_folder_of_files(tmp_path, team_of):
+    lines = rows(500)
+    folder = parts(tmp_path / "parts", *(lines[k::3] for k in range(3)))
+    settings = {"preset": "paper", "schedule": SCHEDULE, "seed": 2}
+    parted = df.DoubleFeature(**settings, engine=team_of(2)).fit(folder, out=tmp_path / "parted", holdout=0.1)
+    whole = df.DoubleFeature(**settings).fit(folder, out=tmp_path / "whole", holdout=0.1)
+    assert draws_digest(parted.posterior_) == draws_digest(whole.posterior_)
+    assert not parted.holds_ratings_
+    assert parted.recommend("u3", 2) == whole.recommend("u3", 2)
+    (folder / "part-2.csv").write_text("user,item,rating\nu1,2,x\n")
+    with pytest.raises(InputError, match=r"part-2.csv, line 2, user 'u1', item 2, value 'x'"):
+        df.DoubleFeature(**settings, engine=team_of(2)).fit(folder, out=tmp_path / "bad")
+    assert not (tmp_path / "bad").exists()
+
+
+def test_shards(tmp_path, connection):
+    engine = DaskEngine(connection)
+    mine = fit_shards(tmp_path / "dask", engine=engine)
+    theirs = fit_shards(tmp_path / "threads")
+    assert draws_digest(mine.posterior_) == draws_digest(theirs.posterior_)
+
+
+def test_a_problem_of_a_worker_is_told_as_it_is(team_of):
+    team = team_of(2)
+    for problem, kind in ((RatingsError("bad row"), InputError), (OSError(28, "No space left on device"), Exception)):
+        with pytest.raises(kind, match=r"bad row|No space left"):
+            team.together(fail, [(problem,)] * 2)
+    with pytest.raises(EnvironmentProblem, match="No space left on device"):
+        team.ask(0, fail, OSError(28, "No space left on device"))
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        team.ask(0, fail, ZeroDivisionError())
+
+
+def fail(desk, problem):
+    raise problem
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason"),
+    [
+        ("dask://nowhere", "is no address. Write dask://host:port"),
+        ("dask://127.0.0.1:70000", "is no address"),
+        ("dask://127.0.0.1:1", "no Dask scheduler answers at tcp://127.0.0.1:1"),
+        ("tls://127.0.0.1:1", "the certificates for tls are not set. Set DASK_DISTRIBUTED__COMM__TLS__CA_FILE"),
+    ],
+)
+def test_addresses_where_nobody_is(engine, reason, monkeypatch):
+    monkeypatch.setattr(dask_engine, "ANSWER_SECONDS", 0.5)
+    with pytest.raises(EnvironmentProblem, match=reason) as problem:
+        Connection(engine)
+    assert "\n" not in str(problem.value)
+
+
+def test_another_version_on_a_worker(connection, monkeypatch):
+    monkeypatch.setattr(dask_engine, "versions", lambda: {"numpy": "1.0"})
+    with pytest.raises(EnvironmentProblem, match=r"has numpy .*, here it is 1.0"):
+        Connection(f"dask://{connection.address.removeprefix('tcp://')}")
+
+
+@pytest.fixture(scope="module")
+def scheduler():
+    """A scheduler of its own, without workers."""
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen([*command, "--no-dashboard"], stderr=subprocess.PIPE, text=True) as process:
+        line = next(line for line in process.stderr if "tcp://" in line)
+        yield "dask://" + line.split("tcp://")[1].split()[0]
+        process.kill()
+
+
+def test_a_scheduler_without_workers(scheduler, monkeypatch):
+    monkeypatch.setattr(dask_engine, "ANSWER_SECONDS", 2.0)
+    with pytest.raises(EnvironmentProblem, match=r"has no workers. Start some: dask worker tcp://"):
+        Connection(scheduler)
