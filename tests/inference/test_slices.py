@@ -20,7 +20,7 @@ from doublefeature.inference.chain import Start, run_sweeps
 from doublefeature.inference.links import Alone
 from doublefeature.inference.local_workers import LocalWorkers
 from doublefeature.inference.slices import cut_slice, own_rows, run_slices
-from doublefeature.model.state import copy_state, no_traits
+from doublefeature.model.state import copy_state
 from doublefeature.ratings import Covariates, Ratings
 
 BUSY = Moves(effect_every=4, noise_slice_every=5, feature_every=1, settle=4)
@@ -33,6 +33,7 @@ MODELS: dict[str, tuple[Priors, Moves]] = {
     "full": (PRESETS["full"], BUSY),
     "remainder": (Priors(user_offsets=True, remainder=2), BUSY),
     "symmetric": (Priors(item_prior="ibp"), BUSY),
+    "many features": (Priors(mass=80.0), replace(BUSY, table_from=0)),
     "listed effects": (Priors(effect_values=(-1.0, 0.5, 1.5)), BUSY),
 }
 SWEEPS = 24
@@ -200,17 +201,37 @@ def test_a_worker_that_dies_is_told_of():
         assert sweeps.processes[0].exitcode == 0
 
 
-def test_a_broken_link_is_raised_after_the_sweep():
-    class Broken(Alone):
-        rank, size = 0, 2
+@pytest.mark.parametrize("model", ["paper", "full"])
+@pytest.mark.parametrize("after", [0, 10, 50, 300])
+def test_a_link_that_breaks_is_raised_after_the_sweep(model, after):
+    """Kernels end in good time, whatever is missing."""
+
+    class Breaking:
+        rank, size, left = 0, 2, after
 
         def exchange(self, mine: bytes) -> list[bytes]:
-            raise EnvironmentProblem("worker 1 is gone")
+            self.left -= 1
+            if self.left < 0:
+                raise EnvironmentProblem("worker 1 is gone")
+            return other.exchange(mine)
 
-    part = cut_slice(simulated().arrays, 0, 2)
-    traits = no_traits(120, 40)
-    with pytest.raises(EnvironmentProblem, match="worker 1 is gone"):
-        next(run_slices(part, Broken(), PRESETS["paper"], schedule(), n_levels=5, traits=traits))
+    room, barrier = [b"", b""], threading.Barrier(2)
+    other = ThreadLink(0, room, barrier)
+
+    def work(link) -> None:
+        part = cut_slice(simulated().arrays, link.rank, 2)
+        try:
+            for _ in run_slices(part, link, MODELS[model][0], schedule(), MODELS[model][1], n_levels=5):
+                pass
+        finally:
+            barrier.abort()
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (pool.submit(work, link) for link in (Breaking(), ThreadLink(1, room, barrier)))
+        with pytest.raises(EnvironmentProblem, match="worker 1 is gone"):
+            first.result(30)
+        with pytest.raises(threading.BrokenBarrierError):
+            second.result(30)
 
 
 def test_users_one_by_one_are_refused():

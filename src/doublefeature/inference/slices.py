@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import Moves, Priors, Schedule
+from doublefeature.config import Moves, Priors, Schedule, check_seed
 from doublefeature.errors import SettingsError
 from doublefeature.inference.chain import Start, Sweep, check_start, sweep_through
 from doublefeature.inference.links import Gate, Link
-from doublefeature.inference.progress import ProgressCallback
+from doublefeature.inference.progress import Progress, ProgressCallback
 from doublefeature.kernels.scene import Side
 from doublefeature.kernels.scene import own_rows as own_rows_of
 from doublefeature.kernels.sweep import scene_of_sides
@@ -87,10 +87,15 @@ def run_slices(
     if traits is None:
         traits = shared_traits(part, link, priors, covariates)
     gate = Gate(link)
-    scene = scene_of_sides(_sides(part, link, gate.address), priors, moves, begin.state, stream, traits)
-    for sweep in sweep_through(scene, priors, schedule, moves, (stream[1], begin.sweep), progress):
+    seed, chain = check_seed(stream[0]), check_seed(stream[1])
+    scene = scene_of_sides(_sides(part, link, gate.address), priors, moves, begin.state, (seed, chain), traits)
+
+    def checked(news: Progress) -> None:
         gate.check()
-        yield sweep
+        if progress is not None:
+            progress(news)
+
+    yield from sweep_through(scene, priors, schedule, moves, (chain, begin.sweep), checked)
 
 
 def shared_traits(part: RatingSlice, link: Link, priors: Priors, covariates: Covariates = NO_COVARIATES) -> Traits:

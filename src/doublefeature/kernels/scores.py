@@ -7,7 +7,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
-from doublefeature.kernels.bits import effect_on, grade_on, has_bit, lowest_bit
+from doublefeature.kernels.bits import ONE, ZERO, effect_on, grade_on, has_bit, lowest_bit
 from doublefeature.kernels.likelihood import (
     TABLE_PAYS_FROM,
     Likelihood,
@@ -21,6 +21,7 @@ from doublefeature.kernels.scene import (
     chunk_count,
     chunk_start,
     is_apart,
+    longest_row,
     own_chunks,
     rating_count,
     scores_of,
@@ -63,18 +64,55 @@ def score_of(state: State, model: Model, user: int, item: int) -> float:
 
 
 @leaf
-def _rebuild_chunk(side: Side, state: State, model: Model, scores: FloatArray, stages: Stages, chunk: int) -> None:
-    with_effects, with_offsets, with_remainder = stages
-    for row in range(chunk_start(side, chunk), chunk_start(side, chunk + 1)):
+def _fill_effects(side: Side, state: State, row: int, scores: FloatArray, words: NDArray[np.uint64]) -> None:
+    """Fill the shared effects of a row's ratings, feature by feature: the sums of `shared_effects`, many at a time."""
+    own = state.user_words if side.of_users else state.item_words
+    others = state.item_words if side.of_users else state.user_words
+    first = np.uint64(side.ptr[row])
+    length = side.ptr[row + 1] - side.ptr[row]
+    for j in range(length):
+        scores[first + np.uint64(j)] = 0.0
+    for w in range(own.shape[1]):
+        word = own[row, w]
+        if word == ZERO:
+            continue
+        for j in range(length):
+            words[np.uint64(j)] = others[np.uint64(side.other[first + np.uint64(j)]), w]
+        while word != ZERO:
+            bit: np.uint64 = lowest_bit(word)
+            effect = state.effect[np.uint64(64 * w) + bit]
+            for j in range(length):
+                inside = (words[np.uint64(j)] >> bit) & ONE
+                scores[first + np.uint64(j)] += effect if inside != ZERO else 0.0
+            word &= word - ONE
+
+
+@leaf
+def _rebuild_rows(
+    side: Side, state: State, model: Model, scores: FloatArray, told: tuple, words: NDArray[np.uint64]
+) -> None:
+    low, high, with_effects, with_offsets, with_remainder = told
+    graded = state.item_effect.shape[0] > 0
+    with_remainder = with_remainder and state.user_factor.shape[1] > 0
+    for row in range(low, high):
+        if with_effects and not graded:
+            _fill_effects(side, state, row, scores, words)
         for j in range(side.ptr[row], side.ptr[row + 1]):
             other = np.int64(side.other[j])
             user, item = (row, other) if side.of_users else (other, row)
-            if with_effects:
+            if with_effects and graded:
                 scores[j] = shared_effects(state, user, item)
             if with_offsets:
                 scores[j] += model.base + state.item_offset[item] + state.user_offset[user]
             if with_remainder:
                 scores[j] += remainder_of(state, user, item)
+
+
+@kernel
+def _rebuild_chunk(side: Side, state: State, model: Model, scores: FloatArray, stages: Stages, chunk: int) -> None:
+    low, high = chunk_start(side, chunk), chunk_start(side, chunk + 1)
+    words = np.empty(longest_row(side, low, high), np.uint64)
+    _rebuild_rows(side, state, model, scores, (low, high, stages[0], stages[1], stages[2]), words)
 
 
 @threaded
