@@ -68,7 +68,7 @@ def take_slice(desk: Desk, user_ptr: IntArray, item_ptr: IntArray, cut: IntArray
     run = Run(*map(np.concatenate, zip(*held, strict=True))) if held else Run(np.empty(0, "u4"), np.empty(0, "u1"))
     of_users = _own_users(desk.link, run, user_ptr, cut)
     of_items = _own_items(desk.link, run, user_ptr, item_ptr, cut)
-    desk.kept[SLICE] = RatingSlice(user_ptr, *of_users, item_ptr, *of_items)
+    desk.kept[SLICE] = RatingSlice(user_ptr.copy(), *of_users, item_ptr.copy(), *of_items)
 
 
 def trade_arrays(link: TeamLink, pieces: list[NDArray[Any]]) -> NDArray[Any]:

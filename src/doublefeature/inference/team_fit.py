@@ -150,7 +150,8 @@ def begin_chain(desk: Desk, chain: int, beginning: Beginning) -> None:
     schedule = replace(settings.schedule, threads=desk.threads)
     last: list[Progress] = []
     if _TRAITS not in desk.kept:
-        desk.kept[_TRAITS] = shared_traits(desk.kept[SLICE], desk.link, settings.priors, settings.covariates)
+        found = shared_traits(desk.kept[SLICE], desk.link, settings.priors, settings.covariates)
+        desk.kept[_TRAITS] = type(found)(*(one.copy() for one in found))
     sweeps = run_slices(
         desk.kept[SLICE],
         desk.link,
