@@ -10,7 +10,7 @@ from doublefeature.covariates import with_covariates
 from doublefeature.errors import RatingsError
 from doublefeature.inference.placing import SLICE, even_cut
 from doublefeature.inference.slices import cut_slice
-from doublefeature.inference.team_models import _create_in_parts
+from doublefeature.inference.team_models import create_in_parts
 from doublefeature.inference.team_reading import read_parts
 from doublefeature.posterior.store import ModelFolder
 from doublefeature.readers import Reading, ratings_folder, read_ratings
@@ -43,7 +43,7 @@ def test_same_model_folder(tmp_path, size, files):
     lines = rows(400)
     source = ratings_folder(parts(tmp_path / "parts", *(lines[k::files] for k in range(files))))
     team = ThreadTeam(size)
-    made = _create_in_parts(team, source, tmp_path / "parted", SETTINGS, 0.1)
+    made = create_in_parts(team, source, tmp_path / "parted", SETTINGS, 0.1)
     train, heldout = source.read().split(0.1, seed=4)
     ModelFolder.create(tmp_path / "whole", ratings=train, heldout=heldout, **SETTINGS)
     assert tables(tmp_path / "parted") == tables(tmp_path / "whole")
@@ -62,7 +62,7 @@ def test_covariates(tmp_path):
     users = {f"u{k}": {"age": str(20 + k)} for k in range(50)}
     source = with_covariates(ratings_folder(folder), users=users, user_covariates=["age"])
     settings = {**SETTINGS, "priors": preset("full"), "preset": "full"}
-    made = _create_in_parts(ThreadTeam(2), source, tmp_path / "parted", settings, 0.0)
+    made = create_in_parts(ThreadTeam(2), source, tmp_path / "parted", settings, 0.0)
     assert made.outline.covariates.user_names == ("age",)
     assert made.fingerprint == source.read().fingerprint
 

@@ -78,7 +78,7 @@ def fit_over_workers(
 ) -> ModelFolder:
     """Make a model folder from ratings that are here or in files that workers read, and run its chains."""
     if isinstance(source, RatingsFolder):
-        folder = _create_in_parts(team, source, out, settings, holdout)
+        folder = create_in_parts(team, source, out, settings, holdout)
         fit_by_team(folder, team, placed=True, progress=progress, stop=stop)
         return folder
     check_covariates(settings["priors"], source.covariates)
@@ -88,7 +88,7 @@ def fit_over_workers(
     return folder
 
 
-def _create_in_parts(
+def create_in_parts(
     team: Team, source: RatingsFolder, out: Path, settings: ModelSettings, holdout: float
 ) -> ModelFolder:
     """Read files onto the workers and make the model folder; begin again when a worker is lost."""
