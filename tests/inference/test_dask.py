@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("distributed", reason="the extra dask is not installed")
+
+import dask
 
 import doublefeature as df
 from doublefeature.config import PRESETS, Schedule
@@ -93,9 +98,9 @@ def kill_at(folder: ModelFolder, team: DaskTeam, connection: Connection, sweeps:
     return watcher
 
 
-def test_a_killed_worker_changes_nothing(tmp_path, expected, connection, team_of):
+def test_a_killed_worker_changes_nothing(tmp_path, connection, team_of):
     team = team_of(2)
-    folder = create(tmp_path / "model", schedule=replace(SCHEDULE, sweeps=300, warmup=150, thin=25))
+    folder = create(tmp_path / "model", schedule=replace(SCHEDULE, sweeps=80, warmup=40, thin=5))
     fit_into(whole := create(tmp_path / "whole", schedule=folder.schedule))
     before = team.workers
     watcher = kill_at(folder, team, connection, 4)
@@ -202,17 +207,55 @@ def test_another_version_on_a_worker(connection, monkeypatch):
         Connection(f"dask://{connection.address.removeprefix('tcp://')}")
 
 
-@pytest.fixture(scope="module")
-def scheduler():
-    """A scheduler of its own, without workers."""
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
-    with subprocess.Popen([*command, "--no-dashboard"], stderr=subprocess.PIPE, text=True) as process:
-        line = next(line for line in process.stderr if "tcp://" in line)
-        yield "dask://" + line.split("tcp://")[1].split()[0]
+def dask_command(*words: str) -> list[str]:
+    return [sys.executable, "-c", "from dask.__main__ import main; main()", *words]
+
+
+@contextmanager
+def scheduler(*words: str):
+    """Start a scheduler of its own, and yield its address."""
+    command = dask_command("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", *words)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        line = next(line for line in process.stderr if "Scheduler at" in line)
+        yield line.split()[-1]
         process.kill()
 
 
-def test_a_scheduler_without_workers(scheduler, monkeypatch):
+def test_a_scheduler_without_workers(monkeypatch):
     monkeypatch.setattr(dask_engine, "ANSWER_SECONDS", 2.0)
-    with pytest.raises(EnvironmentProblem, match=r"has no workers. Start some: dask worker tcp://"):
-        Connection(scheduler)
+    with scheduler() as address, pytest.raises(EnvironmentProblem, match=r"has no workers. Start some: dask worker"):
+        Connection(address.replace("tcp", "dask"))
+
+
+def certificates(folder: Path) -> dict[str, str]:
+    """Make a certificate that signs itself, and return Dask's words for it."""
+    names = {"ca-file": "cert.pem", "cert": "cert.pem", "key": "key.pem"}
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    outputs = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run([*command, *outputs], check=True, capture_output=True)
+    return {name: str(folder / file) for name, file in names.items()}
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_workers_of_a_scheduler_with_certificates(tmp_path, expected):
+    files = certificates(tmp_path)
+    options = [word for name, file in files.items() for word in (f"--tls-{name}", file)]
+    settings = {"distributed.comm.tls.ca-file": files["ca-file"], "distributed.comm.require-encryption": True}
+    settings |= {f"distributed.comm.tls.client.{name}": files[name] for name in ("cert", "key")}
+    with scheduler("--protocol", "tls", *options) as address, dask.config.set(settings):
+        assert address.startswith("tls://")
+        worker = dask_command("worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--no-dashboard", *options)
+        hands = [subprocess.Popen(worker, stderr=subprocess.DEVNULL) for _ in range(2)]
+        try:
+            connection = Connection(address)
+            connection.workers(at_least=2, seconds=20)
+            folder = create(tmp_path / "model")
+            team = DaskTeam(connection)
+            assert team.size == 2
+            assert fit_by_team(folder, team)
+            assert digest(folder) == expected["paper"]
+            team.close()
+        finally:
+            for hand in hands:
+                hand.terminate()
+                hand.wait()
