@@ -185,6 +185,17 @@ def fail(desk, problem):
     raise problem
 
 
+def test_nobody_waits_for_a_worker_that_has_failed(team_of):
+    with pytest.raises(InputError, match="bad row"):
+        team_of(2).together(wait_for_the_other, [(), ()])
+
+
+def wait_for_the_other(desk):
+    if desk.link.rank == 1:
+        raise RatingsError("bad row")
+    desk.link.exchange(b"")
+
+
 @pytest.mark.parametrize(
     ("engine", "reason"),
     [

@@ -51,7 +51,14 @@ ANSWER_SECONDS = 5.0
 RETURN_SECONDS = 20.0
 """How long a lost worker is waited for before the others go on alone."""
 _PATIENCE = 0.2
+_GRACE_SECONDS = 2.0
 _LAST_SECONDS = 60.0
+_SETTINGS = {
+    "distributed.scheduler.worker-ttl": None,
+    "distributed.comm.timeouts.connect": "5s",
+    "distributed.admin.large-graph-warning-threshold": "100GB",
+}
+"""Sweeps can be long, and states of chains are large."""
 _LOST_PROBLEMS = (OSError, CommClosedError, asyncio.CancelledError, KilledWorker)
 
 
@@ -62,6 +69,7 @@ class Connection:
         """Start a local cluster for the name `dask`, or find the scheduler at `dask://host:port` or `tls://…`."""
         self.most = workers
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        dask.config.set(_SETTINGS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._cluster = _start_cluster(workers or os.cpu_count() or 1) if engine == LOCAL else None
@@ -135,18 +143,16 @@ class Connection:
 
 
 def _start_cluster(workers: int) -> LocalCluster:
-    quiet = {"distributed.scheduler.worker-ttl": None, "distributed.admin.large-graph-warning-threshold": "1GB"}
     try:
-        with dask.config.set(quiet):
-            return LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                dashboard_address=None,
-                memory_limit=0,
-                silence_logs=logging.CRITICAL,
-            )
+        return LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+            memory_limit=0,
+            silence_logs=logging.CRITICAL,
+        )
     except (OSError, RuntimeError, TimeoutError) as problem:
         raise EnvironmentProblem(f"a local Dask cluster could not be started: {one_line(problem)}.") from problem
 
@@ -285,32 +291,24 @@ class DaskTeam:
             return self._client.submit(serve, self._run, function, arguments, workers=[address], pure=False, retries=0)
 
     def _results(self, futures: list[Future], stop: threading.Event | None) -> list[Any]:
-        told = False
-        while pending := [future for future in futures if not future.done()]:
+        """Wait for calls; what is wrong with one of them is raised once the others had time to say the same."""
+        ended: dict[Future, tuple[str, Any]] = {}
+        told, give_up = False, float("inf")
+        while len(ended) < len(futures) and time.monotonic() < give_up:
             if stop is not None and stop.is_set() and not told:
                 told = True
                 self._client.run(hurry, self._run, workers=self._workers[:1], on_error="ignore")
-            if self._connection.wait(pending, _PATIENCE):
-                self._check_lost([future for future in futures if future.done()])
-            else:
+            left = [future for future in futures if future not in ended]
+            if not self._connection.wait(left, _PATIENCE):
                 self._check_there()
-        self._check_lost(futures)
-        with self._connection.problems():
-            ended = self._client.gather(futures)
-        for kind, value in ended:
-            if kind != DONE:
-                raise problem_of(kind, value)
-        return [value for _, value in ended]
-
-    def _check_lost(self, done: list[Future]) -> None:
-        """Raise if a call has ended because a worker is gone."""
-        for future in done:
-            if future.status != "finished":
-                raise LostWorker(f"a worker is gone ({future.status})")
-        for future in done:
-            kind, value = future.result()
-            if kind == LOST:
-                raise LostWorker(value)
+            with self._connection.problems():
+                ended |= {future: _result(future) for future in left if future.done()}
+            if any(kind != DONE for kind, _ in ended.values()):
+                give_up = min(give_up, time.monotonic() + _GRACE_SECONDS)
+        problems = [ended[future] for future in futures if future in ended and ended[future][0] != DONE]
+        for kind, value in sorted(problems, key=lambda problem: problem[0] == LOST):
+            raise problem_of(kind, value)
+        return [ended[future][1] for future in futures]
 
     def _check_there(self) -> None:
         with self._connection.problems():
@@ -356,6 +354,14 @@ class DaskTeam:
         self._connection.close()
 
 
+def _result(future: Future) -> tuple[str, Any]:
+    """Return how a call ended."""
+    if future.status != "finished":
+        return LOST, f"a worker is gone ({future.status})"
+    ended: tuple[str, Any] = future.result()
+    return ended
+
+
 class DaskEngine:
     """Runs tasks on Dask workers, which must see the model folder."""
 
@@ -376,9 +382,7 @@ class DaskEngine:
         self._connection.wait(list(self._running), seconds)
         for future in [future for future in self._running if future.done()]:
             task = self._running.pop(future)
-            if future.status != "finished":
-                return Outcome(task, LostWorker(f"its worker is gone ({future.status})"))
-            kind, value = future.result()
+            kind, value = _result(future)
             return Outcome(task, None if kind == DONE else problem_of(kind, value))
         with self._connection.problems():
             self._connection.client.scheduler_info()

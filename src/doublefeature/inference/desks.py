@@ -52,10 +52,17 @@ def hurry(run: str) -> None:
 
 
 def serve(run: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
-    """Run a function of a team at this worker's desk; return how it ended, and its result or a line."""
+    """Run a function of a team at this worker's desk; return how it ended, and its result or a line.
+
+    Others wait for this worker in vain if it has failed: the link is broken, so that they know.
+    """
     if run not in DESKS:
         return LOST, "a worker has started anew"
-    return _ended(lambda: function(DESKS[run], *arguments))
+    desk = DESKS[run]
+    ended = _ended(lambda: function(desk, *arguments))
+    if ended[0] != DONE:
+        desk.link.close()
+    return ended
 
 
 def run_task(run: str, function: Callable[..., None], arguments: tuple[Any, ...]) -> tuple[str, Any]:
