@@ -23,10 +23,12 @@ import doublefeature as df
 from doublefeature.config import PRESETS, Schedule
 from doublefeature.errors import EnvironmentProblem, InputError, RatingsError
 from doublefeature.inference import dask_engine
-from doublefeature.inference.dask_engine import Connection, DaskEngine, DaskTeam
+from doublefeature.inference.dask_engine import Connection, DaskTeam
+from doublefeature.inference.dask_tasks import DaskEngine
 from doublefeature.inference.fit import fit_into
 from doublefeature.inference.team_fit import fit_by_team
 from doublefeature.posterior.store import ModelFolder, draws_digest
+from tests.command import call
 from tests.inference.sharded_models import fit as fit_shards
 from tests.inference.test_slices import BUSY, simulated
 from tests.inference.test_team_reading import rows
@@ -210,6 +212,23 @@ def test_addresses_where_nobody_is(engine, reason, monkeypatch):
     with pytest.raises(EnvironmentProblem, match=reason) as problem:
         Connection(engine)
     assert "\n" not in str(problem.value)
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(dask_engine, "ANSWER_SECONDS", 0.5)
+    folder = parts(tmp_path / "parts", rows(50))
+    for engine, code, reason in (
+        ("dask://127.0.0.1:1", 3, "no Dask scheduler answers"),
+        ("dask://x", 3, "is no address"),
+        ("spark", 2, "engine must be threads"),
+        ("processes", 2, "runs shards only"),
+    ):
+        words = ("fit", folder, "--out", tmp_path / "model", "--preset", "paper", "--engine", engine)
+        done = call(monkeypatch, capsys, *words)
+        assert done.code == code
+        assert reason in done.err
+        assert done.err.count("\n") == 1
+        assert not (tmp_path / "model").exists()
 
 
 def test_another_version_on_a_worker(connection, monkeypatch):

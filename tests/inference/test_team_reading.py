@@ -7,11 +7,13 @@ import pytest
 
 from doublefeature.config import Moves, Schedule, preset
 from doublefeature.covariates import with_covariates
-from doublefeature.errors import RatingsError
+from doublefeature.errors import EnvironmentProblem, RatingsError
+from doublefeature.inference import desks
 from doublefeature.inference.placing import SLICE, even_cut
 from doublefeature.inference.slices import cut_slice
 from doublefeature.inference.team_models import create_in_parts
 from doublefeature.inference.team_reading import read_parts
+from doublefeature.inference.teams import Desk, LostWorker
 from doublefeature.posterior.store import ModelFolder
 from doublefeature.readers import Reading, ratings_folder, read_ratings
 from tests.inference.thread_team import ThreadTeam
@@ -106,3 +108,37 @@ def test_even_cut_covers_all_rows():
         assert cut[0] == 0
         assert cut[-1] == 5
         assert (np.diff(cut) >= 0).all()
+
+
+class Unlucky(ThreadTeam):
+    """Loses a worker at every so many calls of all, a number of times."""
+
+    def __init__(self, size: int, losses: int) -> None:
+        super().__init__(size)
+        self.losses, self.calls = losses, 0
+
+    def ask(self, rank, function, *arguments):
+        self.calls += 1
+        if self.losses and self.calls % 3 == 0:
+            self.losses -= 1
+            raise LostWorker("worker 1 is gone")
+        return super().ask(rank, function, *arguments)
+
+
+def test_reading_begins_again_when_a_worker_is_lost(tmp_path):
+    source = ratings_folder(parts(tmp_path / "parts", rows(200)))
+    made = create_in_parts(Unlucky(2, 2), source, tmp_path / "model", SETTINGS, 0.1)
+    assert made.fingerprint == source.read().split(0.1, seed=4)[0].fingerprint
+    with pytest.raises(EnvironmentProblem, match="lost 3 times while they read"):
+        create_in_parts(Unlucky(2, 3), source, tmp_path / "other", SETTINGS, 0.1)
+
+
+def test_a_desk_nobody_calls_is_forgotten(monkeypatch):
+    team = ThreadTeam(1)
+    monkeypatch.setattr(desks, "DESKS", {"idle": team.desks[0], "busy": Desk(team.desks[0].link)})
+    desks.DESKS["busy"].idle_since = float("inf")
+    desks.forget_idle()
+    assert set(desks.DESKS) == {"idle", "busy"}
+    desks.DESKS["idle"].idle_since -= 3600
+    desks.forget_idle()
+    assert set(desks.DESKS) == {"busy"}

@@ -33,15 +33,13 @@ from doublefeature.inference.desks import (
     DONE,
     LOST,
     close_desk,
-    halt_tasks,
+    forget_idle,
     hurry,
     one_line,
     problem_of,
-    run_task,
     serve,
     versions,
 )
-from doublefeature.inference.engines import Outcome, Task
 from doublefeature.inference.sockets import Door, SocketLink, knock
 from doublefeature.inference.teams import Desk, LostWorker
 
@@ -52,7 +50,6 @@ RETURN_SECONDS = 20.0
 """How long a lost worker is waited for before the others go on alone."""
 _PATIENCE = 0.2
 _GRACE_SECONDS = 2.0
-_LAST_SECONDS = 60.0
 _SETTINGS = {
     "distributed.scheduler.worker-ttl": None,
     "distributed.comm.timeouts.connect": "5s",
@@ -76,7 +73,8 @@ class Connection:
             self.address = self._cluster.scheduler_address if self._cluster else _address(engine)
             self.client = _find_scheduler(self.address)
         try:
-            self._check_versions(self.workers(at_least=1, seconds=ANSWER_SECONDS))
+            with self.problems():
+                self.check_versions(self.workers(at_least=1, seconds=ANSWER_SECONDS))
         except BaseException:
             self.close()
             raise
@@ -107,10 +105,13 @@ class Connection:
         except (OSError, CommClosedError, TimeoutError) as problem:
             raise EnvironmentProblem(f"the scheduler at {self.address} is gone: {one_line(problem)}.") from problem
 
-    def _check_versions(self, workers: list[str]) -> None:
+    def check_versions(self, workers: list[str]) -> None:
+        """Raise unless workers have what is here."""
         ours = versions()
         try:
             theirs = self.client.run(greet, self.is_local, workers=workers)
+        except _LOST_PROBLEMS:
+            raise
         except Exception as problem:
             raise EnvironmentProblem(
                 f"workers of {self.address} cannot run doublefeature ({one_line(problem)}). "
@@ -206,6 +207,7 @@ _DOORS: dict[str, Door] = {}
 
 def open_door(run: str, dask_worker: Worker) -> tuple[str, int]:
     """Return where other workers can reach this one."""
+    forget_idle()
     host = get_address_host(dask_worker.address)
     _DOORS[run] = Door(host, run.encode(), _context(dask_worker.security.get_listen_args("worker")))
     return _DOORS[run].address
@@ -302,7 +304,7 @@ class DaskTeam:
             if not self._connection.wait(left, _PATIENCE):
                 self._check_there()
             with self._connection.problems():
-                ended |= {future: _result(future) for future in left if future.done()}
+                ended |= {future: result_of(future) for future in left if future.done()}
             if any(kind != DONE for kind, _ in ended.values()):
                 give_up = min(give_up, time.monotonic() + _GRACE_SECONDS)
         problems = [ended[future] for future in futures if future in ended and ended[future][0] != DONE]
@@ -324,7 +326,7 @@ class DaskTeam:
             self._workers = self._connection.workers(wanted, max(give_up - time.monotonic(), 0.0))
             self._run = f"doublefeature-{uuid.uuid4().hex}"
             try:
-                self._client.run(greet, self._connection.is_local, workers=self._workers)
+                self._connection.check_versions(self._workers)
                 return self._link()
             except (*_LOST_PROBLEMS, TimeoutError, KeyError, ValueError) as problem:
                 if time.monotonic() > give_up:
@@ -354,48 +356,9 @@ class DaskTeam:
         self._connection.close()
 
 
-def _result(future: Future) -> tuple[str, Any]:
+def result_of(future: Future) -> tuple[str, Any]:
     """Return how a call ended."""
     if future.status != "finished":
         return LOST, f"a worker is gone ({future.status})"
     ended: tuple[str, Any] = future.result()
     return ended
-
-
-class DaskEngine:
-    """Runs tasks on Dask workers, which must see the model folder."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._run = f"doublefeature-{uuid.uuid4().hex}"
-        self._running: dict[Future, Task] = {}
-
-    def submit(self, task: Task) -> None:
-        """Queue a task on whichever worker is free."""
-        with self._connection.problems():
-            client = self._connection.client
-            future = client.submit(run_task, self._run, task.function, task.arguments, pure=False, retries=0)
-        self._running[future] = task
-
-    def collect(self, seconds: float) -> Outcome | None:
-        """Return how the next task ended."""
-        self._connection.wait(list(self._running), seconds)
-        for future in [future for future in self._running if future.done()]:
-            task = self._running.pop(future)
-            kind, value = _result(future)
-            return Outcome(task, None if kind == DONE else problem_of(kind, value))
-        with self._connection.problems():
-            self._connection.client.scheduler_info()
-        return None
-
-    def halt(self) -> None:
-        """Ask every worker to end its task after the sweep."""
-        with suppress(Exception):
-            self._connection.client.run(halt_tasks, self._run, on_error="ignore")
-
-    def close(self) -> None:
-        """Stop, wait and leave."""
-        self.halt()
-        while self._running and self.collect(_LAST_SECONDS) is not None:
-            continue
-        self._connection.close()

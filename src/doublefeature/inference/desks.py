@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ DONE, LOST, _INPUT, _ENVIRONMENT, _BUG = "done", "lost", "input", "environment",
 """How a call ended."""
 DESKS: dict[str, Desk] = {}
 """The desks of the runs this process takes part in."""
+_IDLE_SECONDS = 600.0
 _STOPS: dict[str, threading.Event] = {}
 
 
@@ -59,10 +61,19 @@ def serve(run: str, function: Callable[..., Any], arguments: tuple[Any, ...]) ->
     if run not in DESKS:
         return LOST, "a worker has started anew"
     desk = DESKS[run]
+    desk.idle_since = float("inf")
     ended = _ended(lambda: function(desk, *arguments))
+    desk.idle_since = time.monotonic()
     if ended[0] != DONE:
         desk.link.close()
     return ended
+
+
+def forget_idle() -> None:
+    """Forget runs that nobody has called for long: who asked for them is gone, or will hand out everything again."""
+    for run, desk in list(DESKS.items()):
+        if time.monotonic() - desk.idle_since > _IDLE_SECONDS:
+            close_desk(run)
 
 
 def run_task(run: str, function: Callable[..., None], arguments: tuple[Any, ...]) -> tuple[str, Any]:

@@ -177,25 +177,24 @@ def is_dask(name: object) -> bool:
     return isinstance(name, str) and (name == "dask" or name.startswith(("dask://", "tls://")))
 
 
+def check_engine(name: str) -> str:
+    """Return the name of an engine if it is one."""
+    if name in (THREADS, "processes") or is_dask(name):
+        return name
+    raise SettingsError(f"engine must be threads, processes, dask, dask://host:port or tls://host:port, got {name!r}.")
+
+
 def engine_of(name: str, workers: int, progress: ProgressCallback | None = None) -> Engine:
     """Return the engine of a name: `threads` of this process, child `processes`, or Dask (see `is_dask`)."""
-    if name == "threads":
+    if check_engine(name) == THREADS:
         return ThreadEngine(workers, progress)
     if name == "processes":
         from doublefeature.inference.processes import ProcessEngine
 
         return ProcessEngine(workers)
-    if is_dask(name):
-        from doublefeature.inference.team_models import dask_engine
+    from doublefeature.inference.team_models import dask_engine
 
-        module = dask_engine()
-        made: Engine = module.DaskEngine(module.Connection(name, workers if name == "dask" else None))
-        return made
-    raise SettingsError(f"engine {check_engine(name)!r} cannot run tasks.")
+    connection = dask_engine().Connection(name, workers if name == "dask" else None)
+    from doublefeature.inference.dask_tasks import DaskEngine
 
-
-def check_engine(name: str) -> str:
-    """Return the name of an engine if it is one."""
-    if name in ("threads", "processes") or is_dask(name):
-        return name
-    raise SettingsError(f"engine must be threads, processes, dask, dask://host:port or tls://host:port, got {name!r}.")
+    return DaskEngine(connection)

@@ -8,6 +8,7 @@ and hands out the parts again.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -42,6 +43,8 @@ class Desk:
     """What is kept from one call to the next."""
     tell: Callable[[dict[str, Any]], None] = lambda news: None
     """Sends news to who asked, while the call still runs."""
+    idle_since: float = field(default_factory=time.monotonic)
+    """When the last call ended; infinity while one runs."""
 
 
 class Team(Protocol):
