@@ -15,7 +15,7 @@ from math import log
 import numpy as np
 
 from doublefeature._jit import kernel
-from doublefeature.kernels.effects import effect_log_target, pairs_of
+from doublefeature.kernels.effects import effect_log_targets, pairs_of
 from doublefeature.kernels.exchanges import offset_flip
 from doublefeature.kernels.gaussian import draw_normal, effect_normal, factorise
 from doublefeature.kernels.hyper import update_hyper
@@ -45,7 +45,7 @@ def judge_offset_flip(scene: Scene, item: int, slot: int) -> tuple[float, float]
 
 @kernel
 def effect_target(scene: Scene, slot: int, effect: float) -> float:
-    return effect_log_target(scene, pairs_of(scene, slot), effect)
+    return effect_log_targets(scene, pairs_of(scene, slot), np.array([effect]))[0]
 
 
 @kernel

@@ -7,15 +7,16 @@ import math
 import numpy as np
 
 from doublefeature._jit import kernel
-from doublefeature.kernels.bits import active_slots, close_slot, count_members, has_bit
+from doublefeature.kernels.bits import active_slots, close_slot, count_members, has_bit, with_free_slots
 from doublefeature.kernels.memberships import Scan, flip_side, no_tilt, update_items, update_users_serial
 from doublefeature.kernels.orders import scan_order
 from doublefeature.kernels.scene import Scene, with_state
 from doublefeature.kernels.scores import rebuild_scores
 from doublefeature.kernels.singletons import (
-    _renew,
     private_slots,
     private_words,
+    put_fresh,
+    try_fresh,
     update_collapsed_singletons,
     update_prior_singletons,
 )
@@ -100,7 +101,11 @@ def _last_singleton(scene: Scene) -> State:
         owned = private_slots(scene.state, private, user)
         fresh = poisson(stream, scene.state.hyper[MASS] / USERS)
         if owned.size > 0 or fresh > 0:
-            scene = with_state(scene, _renew(scene, user, owned[max(owned.size - 1, 0) :], fresh, stream))
+            last = owned[max(owned.size - 1, 0) :]
+            scene = with_state(scene, with_free_slots(scene.state, fresh))
+            again = stream.copy()
+            if try_fresh(scene, user, last, fresh, stream):
+                scene = with_state(scene, put_fresh(scene, user, last, fresh, again))
     return scene.state
 
 

@@ -17,10 +17,12 @@ from doublefeature.kernels import streams
 from doublefeature.kernels.streams import (
     Stream,
     below,
+    branch,
     new_stream,
     odd_step,
     philox,
     random_bits,
+    seeds_of,
     seek,
     shuffle,
     stream_key,
@@ -52,6 +54,18 @@ def fill_first_uniform(seed: int, out: np.ndarray) -> None:
     for entity in range(out.size):
         seek(stream, stream_key(seed, 0), tick(0, 0, 0), entity)
         out[entity] = uniform(stream)
+
+
+@kernel
+def fill_branches(seed: int, out: np.ndarray) -> None:
+    """Fill (entities, twigs, draws)."""
+    stream = new_stream()
+    seeds = seeds_of(out.shape[0], stream_key(seed, 0), tick(0, 0, 0))
+    for entity in range(out.shape[0]):
+        for twig in range(out.shape[1]):
+            branch(stream, seeds, entity, twig)
+            for n in range(out.shape[2]):
+                out[entity, twig, n] = uniform(stream)
 
 
 @kernel
@@ -179,6 +193,37 @@ class TestPlaces:
         assert stats.kstest(out, "uniform").pvalue > LOWEST_P
         for lag in (1, 2, 3, 64):
             assert correlation(out[lag:], out[:-lag]) < STANDARD_ERRORS / np.sqrt(n - lag)
+
+
+class TestBranches:
+    def test_pairs_are_independent(self):
+        """Draws of pairs are uniform, all different, and uncorrelated along entities, twigs, draws and diagonals."""
+        out = np.empty((300, 400, 3))
+        fill_branches(1, out)
+        assert np.unique(out).size == out.size
+        assert stats.kstest(out[:, :, 0].ravel(), "uniform").pvalue > LOWEST_P
+        assert stats.kstest(out.ravel(), "uniform").pvalue > LOWEST_P
+        for lags in (
+            (0, 1, 0),
+            (0, 2, 0),
+            (0, 64, 0),
+            (1, 0, 0),
+            (1, 1, 0),
+            (0, 0, 1),
+            (0, 1, 1),
+            (0, 1, 2),
+            (1, 1, 1),
+        ):
+            here = out[tuple(slice(lag, None) for lag in lags)]
+            there = out[tuple(slice(None, -lag or None) for lag in lags)]
+            assert correlation(here.ravel(), there.ravel()) < STANDARD_ERRORS / np.sqrt(here.size)
+
+    def test_every_entity_and_every_twig_is_uniform(self):
+        out = np.empty((200, 200, 1))
+        fill_branches(2, out)
+        for table in (out[:, :, 0], out[:, :, 0].T):
+            p = np.array([stats.kstest(row, "uniform").pvalue for row in table])
+            assert stats.kstest(p, "uniform").pvalue > LOWEST_P
 
 
 class TestUniform:

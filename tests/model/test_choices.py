@@ -3,7 +3,7 @@
 import numpy as np
 
 from doublefeature.config import preset
-from doublefeature.model.choices import choice_components, traits_of
+from doublefeature.model.choices import choice_components, choices_in, traits_of
 from doublefeature.ratings import Ratings
 
 
@@ -19,7 +19,7 @@ def two_camps(n_users: int = 40, n_items: int = 30) -> Ratings:
 
 
 def test_the_first_component_tells_the_camps_apart() -> None:
-    of_users, of_items = choice_components(two_camps().arrays, 3)
+    of_users, of_items = choice_components(choices_in(two_camps().arrays), 3)
     assert of_users.shape == (40, 4)
     assert of_items.shape == (30, 4)
     for components, unrated in ((of_users, 5), (of_items, 7)):
@@ -31,7 +31,7 @@ def test_the_first_component_tells_the_camps_apart() -> None:
 
 
 def test_nothing_is_known_of_those_without_ratings() -> None:
-    of_users, of_items = choice_components(two_camps().arrays, 3)
+    of_users, of_items = choice_components(choices_in(two_camps().arrays), 3)
     assert not of_users[5].any()
     assert not of_items[7].any()
 
@@ -40,7 +40,9 @@ def test_levels_play_no_part() -> None:
     one = two_camps()
     users, items, levels = one.triples()
     other = Ratings.from_codes(users, items, 4 - levels, users=range(40), items=range(30), levels="1..5")
-    for a, b in zip(choice_components(one.arrays, 2), choice_components(other.arrays, 2), strict=True):
+    for a, b in zip(
+        choice_components(choices_in(one.arrays), 2), choice_components(choices_in(other.arrays), 2), strict=True
+    ):
         assert np.array_equal(a, b)
 
 
@@ -48,7 +50,7 @@ def test_more_components_than_the_data_have() -> None:
     few = Ratings.from_codes(
         np.array([0, 1]), np.array([0, 0]), np.array([1, 2]), users=range(2), items=range(1), levels="1..5"
     )
-    of_users, of_items = choice_components(few.arrays, 8)
+    of_users, of_items = choice_components(choices_in(few.arrays), 8)
     assert of_users.shape == (2, 9)
     assert of_items.shape == (1, 9)
     assert np.isfinite(of_users).all()

@@ -72,24 +72,39 @@ def run_sweeps(
     """
     moves = moves or Moves()
     seed, chain = check_seed(stream[0]), check_seed(stream[1])
-    empty = empty_state(priors, ratings.n_users, ratings.n_items, ratings.n_levels)
-    begin = start or Start(empty)
-    _check_start(begin, ratings)
+    sizes = (ratings.n_users, ratings.n_items, ratings.n_levels)
+    begin = start or Start(empty_state(priors, *sizes))
+    check_start(begin, sizes)
     traits = traits or traits_of(ratings.arrays, priors, ratings.covariates)
     scene = build_scene(ratings.arrays, priors, moves, begin.state, (seed, chain), traits)
-    plan = build_plan(moves, ratings.n_users, warmup=schedule.warmup, graded=priors.graded)
+    yield from sweep_through(scene, priors, schedule, moves, (chain, begin.sweep), progress)
+
+
+def sweep_through(
+    scene: Scene,
+    priors: Priors,
+    schedule: Schedule,
+    moves: Moves,
+    place: tuple[int, int],
+    progress: ProgressCallback | None = None,
+) -> Iterator[Sweep]:
+    """Run a scene's chain to the end of a schedule and yield after every sweep. `place` is (chain, sweeps done)."""
+    chain, begin = place
+    n_users = scene.state.user_offset.size
+    plan = build_plan(moves, n_users, warmup=schedule.warmup, graded=priors.graded)
+    centre = float(empty_state(priors, 0, 0, 1).hyper[NOISE])
     threads = _usable_threads(schedule.threads)
     numba.set_num_threads(threads)
     scene = scene._replace(threads=threads)
     clock = time.monotonic()
-    for sweep in range(begin.sweep, schedule.sweeps):
+    for sweep in range(begin, schedule.sweeps):
         if sweep < plan.settle and scene.model.learn_noise and not priors.graded:
-            _cool(scene, float(empty.hyper[NOISE]), sweep / plan.settle)
+            _cool(scene, centre, sweep / plan.settle)
         state, log_likelihood = sweep_once(scene._replace(sweep=sweep), plan)
         scene = scene._replace(state=state)
         done = sweep + 1
         if progress is not None:
-            per_sweep = (time.monotonic() - clock) / (done - begin.sweep)
+            per_sweep = (time.monotonic() - clock) / (done - begin)
             left = per_sweep * (schedule.sweeps - done)
             progress(_news(scene, (chain, done, schedule.sweeps), log_likelihood, left))
         yield Sweep(chain, done, state, log_likelihood, scene.tally)
@@ -258,13 +273,14 @@ def _cool(scene: Scene, centre: float, share: float) -> None:
     prepare(scene)
 
 
-def _check_start(start: Start, ratings: Ratings) -> None:
+def check_start(start: Start, wanted: tuple[int, int, int]) -> None:
+    """Raise unless a start is sound and has as many users, items and levels as the ratings."""
     check_state(start.state)
     sizes = (start.state.user_offset.size, start.state.item_offset.size, start.state.cutpoints.size - 1)
-    if sizes != (ratings.n_users, ratings.n_items, ratings.n_levels):
+    if sizes != wanted:
         raise SettingsError(
             f"the start has {sizes[0]} users, {sizes[1]} items and {sizes[2]} levels, "
-            f"the ratings {ratings.n_users}, {ratings.n_items} and {ratings.n_levels}."
+            f"the ratings {wanted[0]}, {wanted[1]} and {wanted[2]}."
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.model.choices import times_items, times_users
+from doublefeature.model.choices import choices_in
 from doublefeature.ratings import RatingArrays
 
 FloatArray = NDArray[np.float64]
@@ -41,21 +41,18 @@ class Projection:
 
 def project_users(arrays: RatingArrays, traits: FloatArray) -> Projection:
     """Return the projection of new users, given the traits that choices gave the known ones."""
-    return _project(arrays, traits, times_users, (arrays.user_ptr, arrays.item_ptr))
+    return _project(traits, choices_in(arrays).by_item, (arrays.user_ptr, arrays.item_ptr))
 
 
 def project_items(arrays: RatingArrays, traits: FloatArray) -> Projection:
     """Return the projection of new items, given the traits that choices gave the known ones."""
-    return _project(arrays, traits, times_items, (arrays.item_ptr, arrays.user_ptr))
+    return _project(traits, choices_in(arrays).by_user, (arrays.item_ptr, arrays.user_ptr))
 
 
-def _project(
-    arrays: RatingArrays, traits: FloatArray, times: Callable[..., None], sides: tuple[Codes, Codes]
-) -> Projection:
+def _project(traits: FloatArray, times: Callable[[FloatArray], FloatArray], sides: tuple[Codes, Codes]) -> Projection:
     counts, others = np.diff(sides[0]), np.diff(sides[1])
-    loadings = np.zeros((others.size, traits.shape[1] - 1))
     raw, shift = _unshifted(traits[:, :-1], counts)
-    times(arrays.user_ptr, arrays.item_codes, _over_root(raw, counts), loadings)
+    loadings = times(_over_root(raw, counts))
     return _projection(_over_root(loadings, others), others, raw, shift, _count_line(traits[:, -1], counts))
 
 

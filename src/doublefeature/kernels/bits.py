@@ -193,12 +193,21 @@ def _grown(state: State) -> State:
 
 
 @kernel
+def with_free_slots(state: State, count: int) -> State:
+    """Return a state with at least so many free slots: the same one, or one with more words."""
+    free = 0
+    for slot in range(state.active.size):
+        free += state.active[slot] == 0
+    while free < count:
+        free += state.active.size
+        state = _grown(state)
+    return state
+
+
+@kernel
 def with_free_slot(state: State) -> State:
     """Return a state with at least one free slot: the same one, or one with twice the words."""
-    for slot in range(state.active.size):
-        if state.active[slot] == 0:
-            return state
-    return _grown(state)
+    return with_free_slots(state, 1)
 
 
 @leaf

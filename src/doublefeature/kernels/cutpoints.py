@@ -10,7 +10,7 @@ import math
 
 from doublefeature._jit import kernel
 from doublefeature.kernels.likelihood import refresh
-from doublefeature.kernels.scene import Scene
+from doublefeature.kernels.scene import Scene, rating_count
 from doublefeature.kernels.scores import try_likelihood
 from doublefeature.kernels.streams import CUTPOINTS, new_stream, seek, tick, uniform
 from doublefeature.kernels.variates import exponential
@@ -33,7 +33,7 @@ def update_cutpoints(scene: Scene) -> None:
     for place in range(2, cutpoints.size - 2):
         seek(stream, scene.key, tick(scene.sweep, CUTPOINTS, 0), place)
         floor, ceiling = cutpoints[place - 1], cutpoints[place + 1]
-        width = 5.0 * scene.state.hyper[0] / math.sqrt(10.0 + scene.scores.size)
+        width = 5.0 * scene.state.hyper[0] / math.sqrt(10.0 + rating_count(scene.users))
         here = cutpoints[place]
         bar = _log_target(scene, place, here) - exponential(stream)
         low = here - width * uniform(stream)

@@ -29,8 +29,11 @@ from doublefeature.kernels.scene import (
     chunk_start,
     longest_row,
     note,
+    own_chunks,
     place_of,
+    scores_of,
 )
+from doublefeature.kernels.sharing import share_chunks, share_rows
 from doublefeature.kernels.streams import COMPLEMENTS, OFFSET_FLIPS, ORDER, new_stream, seek, tick, uniform
 from doublefeature.model.state import ITEM_SD, USER_SD, Model, State
 
@@ -222,7 +225,8 @@ def _offset_flip_threads(
     told: tuple,
     counts: NDArray[np.int64],
 ) -> None:
-    for chunk in prange(counts.shape[0]):
+    low, high = own_chunks(items)
+    for chunk in prange(low, high):
         done = _offset_flip_chunk(items, state, model, like, scores, told, chunk)
         counts[chunk, 0] = done[0]
         counts[chunk, 1] = done[1]
@@ -237,14 +241,20 @@ def update_offset_flips(scene: Scene, share: float) -> None:
         scene.key,
         tick(scene.sweep, OFFSET_FLIPS, 0),
     )
-    counts = np.zeros((chunk_count(scene.items), 2), np.int64)
+    items, state = scene.items, scene.state
+    scores = scores_of(scene, items)
+    counts = np.zeros((chunk_count(items), 2), np.int64)
     if scene.threads > 1:
-        _offset_flip_threads(scene.items, scene.state, scene.model, scene.like, scene.scores, told, counts)
+        _offset_flip_threads(items, state, scene.model, scene.like, scores, told, counts)
     else:
-        for chunk in range(counts.shape[0]):
-            done = _offset_flip_chunk(scene.items, scene.state, scene.model, scene.like, scene.scores, told, chunk)
+        low, high = own_chunks(items)
+        for chunk in range(low, high):
+            done = _offset_flip_chunk(items, state, scene.model, scene.like, scores, told, chunk)
             counts[chunk, 0] = done[0]
             counts[chunk, 1] = done[1]
+    share_rows(items, state.item_words)
+    share_rows(items, state.item_offset)
+    share_chunks(items, counts)
     for chunk in range(counts.shape[0]):
         scene.tally[OFFSET_FLIP, 0] += counts[chunk, 0]
         scene.tally[OFFSET_FLIP, 1] += counts[chunk, 1]

@@ -19,8 +19,9 @@ from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, ZERO, active_slots, count_bits, lowest_bit
 from doublefeature.kernels.memberships import mark_touched
 from doublefeature.kernels.offsets import update_item_offsets, update_user_offsets
-from doublefeature.kernels.scene import PARTS, Scene, Side, longest_row, part_start, place_of
+from doublefeature.kernels.scene import PARTS, Scene, Side, latent_of, longest_row, own_parts, part_start, place_of
 from doublefeature.kernels.scores import add_offsets, rebuild_effects
+from doublefeature.kernels.sharing import add_parts
 from doublefeature.kernels.streams import GAUSSIAN, Stream, new_stream, seek, tick
 from doublefeature.kernels.variates import normal
 from doublefeature.model.state import EFFECT_SD, ITEM_SD, USER_SD, Model, State
@@ -152,7 +153,8 @@ def _gather_part(
 def _gather_threads(
     side: Side, state: State, model: Model, weights: FloatArray, latent: FloatArray, told: tuple
 ) -> None:
-    for part in prange(PARTS):
+    low, high = own_parts(side)
+    for part in prange(low, high):
         _gather_part(side, state, model, weights, latent, told, part)
 
 
@@ -169,18 +171,21 @@ def effect_normal(scene: Scene, side: Side, slots: NDArray[np.int64]) -> tuple[F
     precision = np.zeros((PARTS, size, size))
     linear = np.zeros((PARTS, size))
     told = (with_offset, sd, precision, linear)
+    latent = latent_of(scene, side)
     if scene.threads > 1:
-        _gather_threads(side, state, scene.model, scene.like.precision, scene.latent, told)
+        _gather_threads(side, state, scene.model, scene.like.precision, latent, told)
     else:
-        for part in range(PARTS):
-            _gather_part(side, state, scene.model, scene.like.precision, scene.latent, told, part)
+        low, high = own_parts(side)
+        for part in range(low, high):
+            _gather_part(side, state, scene.model, scene.like.precision, latent, told, part)
+    add_parts(side, precision)
+    add_parts(side, linear)
     out = np.zeros((slots.size, slots.size))
     x = np.zeros(slots.size)
     for a in range(slots.size):
-        for part in range(PARTS):
-            x[a] += linear[part, slots[a]]
-            for b in range(a + 1):
-                out[a, b] += precision[part, slots[a], slots[b]]
+        x[a] = linear[0, slots[a]]
+        for b in range(a + 1):
+            out[a, b] = precision[0, slots[a], slots[b]]
         out[a, a] += 1.0 / state.hyper[EFFECT_SD] ** 2
     return out, x
 

@@ -29,7 +29,8 @@ from doublefeature.kernels.logistic import (
     row_logit,
     soft_plus,
 )
-from doublefeature.kernels.scene import PARTS, Scene, Side, part_start
+from doublefeature.kernels.scene import PARTS, Scene, Side, own_parts, part_start
+from doublefeature.kernels.sharing import add_parts
 from doublefeature.model.state import EFFECT_SD, GRADE_SD
 
 FloatArray = NDArray[np.float64]
@@ -79,7 +80,8 @@ def _soft_sums_rows(
 
 @threaded
 def _soft_sums_threads(users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple) -> None:
-    for part in prange(PARTS):
+    low, high = own_parts(users)
+    for part in prange(low, high):
         _soft_sums_rows(users, user_scale, like, scores, told, part)
 
 
@@ -92,12 +94,10 @@ def soft_sums(scene: Scene, items: Mask, shift: FloatArray, grade: FloatArray, l
     if scene.threads > 1:
         _soft_sums_threads(scene.users, scale, scene.like, scene.scores, told)
     else:
-        for part in range(PARTS):
+        low, high = own_parts(scene.users)
+        for part in range(low, high):
             _soft_sums_rows(scene.users, scale, scene.like, scene.scores, told, part)
-    for part in range(1, PARTS):
-        for item in range(items.size):
-            for column in range(3):
-                sums[0, item, column] += sums[part, item, column]
+    add_parts(scene.users, sums)
     return sums[0]
 
 

@@ -26,8 +26,19 @@ from doublefeature.kernels.logistic import row_logit
 from doublefeature.kernels.memberships import mark_touched
 from doublefeature.kernels.offsets import update_user_offsets
 from doublefeature.kernels.orders import item_prior, scan_order
-from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
+from doublefeature.kernels.scene import (
+    Scene,
+    Side,
+    chunk_start,
+    latent_of,
+    longest_row,
+    own_chunks,
+    own_rows,
+    place_of,
+    scores_of,
+)
 from doublefeature.kernels.scores import add_offsets, rebuild_but_remainder, rebuild_effects
+from doublefeature.kernels.sharing import share_rows
 from doublefeature.kernels.streams import GRADES, ORDER, Stream, new_stream, seek, tick
 from doublefeature.kernels.user_grades import update_user_grades
 from doublefeature.kernels.variates import bernoulli_logit, normal
@@ -247,7 +258,8 @@ def _grade_chunk(
 
 @threaded
 def _grade_threads(side: Side, state: State, model: Model, residual: FloatArray, told: Grading) -> None:
-    for chunk in prange(chunk_count(side)):
+    low, high = own_chunks(side)
+    for chunk in prange(low, high):
         _grade_chunk(side, state, model, residual, told, chunk_start(side, chunk), chunk_start(side, chunk + 1))
 
 
@@ -260,11 +272,16 @@ def update_grades(scene: Scene) -> None:
     told = Grading(
         order, prior.log_odds, prior.keys, prior.first, scene.like.precision, scene.key, tick(scene.sweep, GRADES, 0)
     )
-    residual = scene.latent - scene.scores
+    items = scene.items
+    residual = latent_of(scene, items) - scores_of(scene, items)
     if scene.threads > 1:
-        _grade_threads(scene.items, state, scene.model, residual, told)
+        _grade_threads(items, state, scene.model, residual, told)
     else:
-        _grade_chunk(scene.items, state, scene.model, residual, told, 0, state.item_words.shape[0])
+        low, high = own_rows(items)
+        _grade_chunk(items, state, scene.model, residual, told, low, high)
+    share_rows(items, state.item_words)
+    share_rows(items, state.item_effect)
+    share_rows(items, state.item_offset)
 
 
 @leaf

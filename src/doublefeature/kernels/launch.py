@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 
 from doublefeature._jit import inlined, kernel, leaf, threaded
 from doublefeature.kernels.likelihood import Likelihood, curve_of, log_at, slopes, slopes_at
-from doublefeature.kernels.scene import PARTS, Scene, Side, longest_row, part_start, place_of
+from doublefeature.kernels.scene import (
+    PARTS,
+    Scene,
+    Side,
+    longest_row,
+    own_parts,
+    own_rows,
+    part_start,
+    rating_count,
+    row_of_rating,
+)
+from doublefeature.kernels.sharing import add_parts, share_rows
 from doublefeature.kernels.streams import (
     FEATURE_MOVES,
     LAUNCH_ITEMS,
@@ -101,7 +112,8 @@ def _user_gains_part(
 
 @threaded
 def _user_gains_threads(users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple) -> None:
-    for part in prange(PARTS):
+    low, high = own_parts(users)
+    for part in prange(low, high):
         _user_gains_part(users, user_scale, like, scores, told, part)
 
 
@@ -117,8 +129,10 @@ def user_gains(scene: Scene, items: Mask, shift: FloatArray, grade: FloatArray) 
     if scene.threads > 1:
         _user_gains_threads(scene.users, scale, scene.like, scene.scores, told)
     else:
-        for part in range(PARTS):
+        low, high = own_parts(scene.users)
+        for part in range(low, high):
             _user_gains_part(scene.users, scale, scene.like, scene.scores, told, part)
+    share_rows(scene.users, out)
     return out
 
 
@@ -157,7 +171,8 @@ def _item_sums_part(
 
 @threaded
 def _item_sums_threads(users: Side, user_scale: Mask, like: Likelihood, scores: FloatArray, told: tuple) -> None:
-    for part in prange(PARTS):
+    low, high = own_parts(users)
+    for part in prange(low, high):
         _item_sums_part(users, user_scale, like, scores, told, part)
 
 
@@ -170,12 +185,10 @@ def _item_sums(scene: Scene, users: Mask, items: Mask, shift: FloatArray, column
     if scene.threads > 1:
         _item_sums_threads(scene.users, scale, scene.like, scene.scores, told)
     else:
-        for part in range(PARTS):
+        low, high = own_parts(scene.users)
+        for part in range(low, high):
             _item_sums_part(scene.users, scale, scene.like, scene.scores, told, part)
-    for part in range(1, PARTS):
-        for item in range(items.size):
-            for column in range(columns):
-                sums[0, item, column] += sums[part, item, column]
+    add_parts(scene.users, sums)
     return sums[0]
 
 
@@ -226,17 +239,28 @@ def _redraw(mask: Mask, gains: FloatArray, log_odds: float, stream: Stream) -> i
 
 
 @leaf
-def _mark_misjudged(scene: Scene, item: int, sign: float, users: Mask) -> int:
-    """Mark the raters of an item whose score should move in this direction; return how many they are."""
-    items = scene.items
-    count = 0
-    for j in range(items.ptr[item], items.ptr[item + 1]):
-        place = place_of(items, j)
-        user = np.int64(items.other[j])
-        first, _ = slopes(scene.like, scene.state.user_scale[user], items.levels[place], scene.scores[place])
-        users[user] = first * sign > 0.0
-        count += np.int64(users[user])
-    return count
+def _find_rating(users: Side, user: int, item: int) -> int:
+    """Return where a user's rating of an item stands, or −1: a user's items are in ascending order."""
+    low, high = users.ptr[user], users.ptr[user + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if users.other[middle] < item:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < users.ptr[user + 1] and users.other[low] == item else -1
+
+
+@leaf
+def _mark_misjudged(scene: Scene, item: int, sign: float, marked: Mask) -> None:
+    """Mark the raters of an item whose score should move in this direction."""
+    users = scene.users
+    low, high = own_rows(users)
+    for user in range(low, high):
+        j = _find_rating(users, user, item)
+        if j >= 0:
+            first, _ = slopes(scene.like, scene.state.user_scale[user], users.levels[j], scene.scores[j])
+            marked[user] = first * sign > 0.0
 
 
 @kernel
@@ -247,10 +271,12 @@ def find_start(scene: Scene, step: int, users: Mask, items: Mask, n_wanted: int)
     """
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, FEATURE_MOVES, step), 1)
-    n_ratings = scene.users.other.size
-    seed_item = np.int64(scene.users.other[below(stream, n_ratings)]) if n_ratings > 0 else 0
+    n_ratings = rating_count(scene.items)
+    seed_item = row_of_rating(scene.items, below(stream, n_ratings)) if n_ratings > 0 else 0
     sign = 1.0 if uniform(stream) < 0.5 else -1.0
-    if _mark_misjudged(scene, seed_item, sign, users) == 0:
+    _mark_misjudged(scene, seed_item, sign, users)
+    share_rows(scene.users, users)
+    if count_marked(users) == 0:
         return 0.0
     items[:] = 1
     sums = item_slopes(scene, users, items, np.zeros(items.size))

@@ -32,7 +32,17 @@ from doublefeature.kernels.bits import (
 from doublefeature.kernels.likelihood import Likelihood, curve_of, log_and_slope_at, log_at
 from doublefeature.kernels.orders import first_keys, item_prior, random_keys, scan_order
 from doublefeature.kernels.priors import draw_grade
-from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, longest_row, place_of
+from doublefeature.kernels.scene import (
+    Scene,
+    Side,
+    chunk_start,
+    longest_row,
+    own_chunks,
+    own_rows,
+    place_of,
+    scores_of,
+)
+from doublefeature.kernels.sharing import share_rows
 from doublefeature.kernels.streams import (
     ITEM_FLIPS,
     ORDER,
@@ -260,7 +270,8 @@ def _flip_chunk(
 
 @threaded
 def _flip_threads(side: Side, state: State, like: Likelihood, scores: FloatArray, scan: Scan) -> None:
-    for chunk in prange(chunk_count(side)):
+    low, high = own_chunks(side)
+    for chunk in prange(low, high):
         _flip_chunk(side, state, like, scores, scan, chunk_start(side, chunk), chunk_start(side, chunk + 1))
 
 
@@ -270,7 +281,11 @@ def flip_side(side: Side, state: State, like: Likelihood, scores: FloatArray, sc
     if threads > 1:
         _flip_threads(side, state, like, scores, scan)
     else:
-        _flip_chunk(side, state, like, scores, scan, 0, side.ptr.size - 1)
+        low, high = own_rows(side)
+        _flip_chunk(side, state, like, scores, scan, low, high)
+    share_rows(side, state.user_words if side.of_users else state.item_words)
+    if side.of_users:
+        share_rows(side, state.user_grade)
 
 
 @kernel
@@ -342,4 +357,4 @@ def update_items(scene: Scene) -> None:
     prior = item_prior(scene)
     place = tick(scene.sweep, ITEM_FLIPS, 0)
     scan = Scan(order, prior.log_odds, *no_tilt(state.item_words.shape[0]), prior.keys, prior.first, scene.key, place)
-    flip_side(scene.items, state, scene.like, scene.scores, scan, scene.threads)
+    flip_side(scene.items, state, scene.like, scores_of(scene, scene.items), scan, scene.threads)

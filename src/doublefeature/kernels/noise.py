@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.likelihood import refresh
-from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
+from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, own_chunks, rating_count
 from doublefeature.kernels.scores import try_likelihood
+from doublefeature.kernels.sharing import share_chunks
 from doublefeature.kernels.streams import NOISE_SCALE, new_stream, seek, tick, uniform
 from doublefeature.kernels.variates import exponential, log_gamma_draw
 from doublefeature.model.state import NOISE
@@ -49,7 +50,7 @@ def _slice_noise(scene: Scene) -> None:
     """
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, NOISE_SCALE, 0), 0)
-    width = 1.5 / math.sqrt(10.0 + 0.5 * scene.scores.size)
+    width = 1.5 / math.sqrt(10.0 + 0.5 * rating_count(scene.users))
     here = math.log(scene.state.hyper[NOISE])
     bar = noise_log_target(scene, here) - exponential(stream)
     low = here - width * uniform(stream)
@@ -88,7 +89,8 @@ def _residual_chunk(users: Side, relative: Relative, scores: FloatArray, latent:
 def _residual_threads(
     users: Side, relative: Relative, scores: FloatArray, latent: FloatArray, parts: FloatArray
 ) -> None:
-    for chunk in prange(parts.size):
+    low, high = own_chunks(users)
+    for chunk in prange(low, high):
         parts[chunk] = _residual_chunk(users, relative, scores, latent, chunk)
 
 
@@ -100,13 +102,15 @@ def update_noise_given_latent(scene: Scene) -> None:
     if scene.threads > 1:
         _residual_threads(scene.users, relative, scene.scores, scene.latent, parts)
     else:
-        for chunk in range(parts.size):
+        low, high = own_chunks(scene.users)
+        for chunk in range(low, high):
             parts[chunk] = _residual_chunk(scene.users, relative, scene.scores, scene.latent, chunk)
+    share_chunks(scene.users, parts)
     total = 0.0
     for part in parts:
         total += part
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, NOISE_SCALE, 1), 0)
-    shape = scene.model.noise_shape + 0.5 * scene.scores.size
+    shape = scene.model.noise_shape + 0.5 * rating_count(scene.users)
     log_precision = log_gamma_draw(stream, shape) - math.log(scene.model.noise_rate + 0.5 * total)
     scene.state.hyper[NOISE] = math.exp(-0.5 * log_precision)

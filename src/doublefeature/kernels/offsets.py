@@ -12,7 +12,8 @@ from numba import prange
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
-from doublefeature.kernels.scene import PARTS, Scene, Side, chunk_count, chunk_start, part_start
+from doublefeature.kernels.scene import PARTS, Scene, Side, chunk_start, own_chunks, own_parts, part_start
+from doublefeature.kernels.sharing import add_parts, share_rows
 from doublefeature.kernels.streams import OFFSETS, Stream, new_stream, seek, tick
 from doublefeature.kernels.variates import normal
 from doublefeature.model.state import ITEM_SD, USER_SD
@@ -60,7 +61,8 @@ def _draw_user_threads(
     prior: tuple[FloatArray, FloatArray, float, FloatArray, float],
     clock: tuple[np.uint64, np.uint64],
 ) -> None:
-    for chunk in prange(chunk_count(users)):
+    low, high = own_chunks(users)
+    for chunk in prange(low, high):
         told = (prior[0], prior[1], prior[2], prior[3], prior[4], clock[0], clock[1], new_stream())
         _draw_user_chunk(users, user_scale, precision, scores, latent, told, chunk)
 
@@ -86,8 +88,10 @@ def update_user_offsets(scene: Scene) -> None:
             place,
             new_stream(),
         )
-        for chunk in range(chunk_count(scene.users)):
+        low, high = own_chunks(scene.users)
+        for chunk in range(low, high):
             _draw_user_chunk(*data, told, chunk)
+    share_rows(scene.users, state.user_offset)
 
 
 @leaf
@@ -120,7 +124,8 @@ def _item_sums_threads(
     latent: FloatArray,
     told: tuple,
 ) -> None:
-    for part in prange(PARTS):
+    low, high = own_parts(users)
+    for part in prange(low, high):
         _item_sums_part(users, user_scale, precision, scores, latent, told, part)
 
 
@@ -134,14 +139,13 @@ def update_item_offsets(scene: Scene) -> None:
     if scene.threads > 1:
         _item_sums_threads(*data, told)
     else:
-        for part in range(PARTS):
+        low, high = own_parts(scene.users)
+        for part in range(low, high):
             _item_sums_part(*data, told, part)
+    add_parts(scene.users, sums)
     mean = scene.model.item_offset_mean
     stream = new_stream()
     for item in range(state.item_offset.size):
-        for part in range(1, PARTS):
-            sums[0, item, 0] += sums[part, item, 0]
-            sums[0, item, 1] += sums[part, item, 1]
         seek(stream, scene.key, tick(scene.sweep, OFFSETS, 0), item)
         drawn = _draw(sums[0, item, 0], sums[0, item, 1], mean[item], state.hyper[ITEM_SD], stream)
         state.item_offset[item] = drawn

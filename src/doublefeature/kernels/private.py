@@ -20,6 +20,7 @@ from doublefeature.kernels.logistic import draw_prior_weights, prior_of_items, r
 from doublefeature.kernels.priors import draw_effect, draw_grade, draw_item_effects, draw_items, draw_rate
 from doublefeature.kernels.scene import PRIOR_SINGLETON, Scene, note, with_state
 from doublefeature.kernels.scores import add_to_row
+from doublefeature.kernels.sharing import from_owner
 from doublefeature.kernels.singletons import row_log_likelihood
 from doublefeature.kernels.streams import TRAITS, Stream, below, new_stream, seek, tick, uniform
 from doublefeature.kernels.variates import beta_logit, normal
@@ -89,7 +90,7 @@ def update_private_features(scene: Scene, tries: int) -> State:
             slot = _draw_private(scene, user, stream)
             before = row_log_likelihood(scene, user)
             add_to_row(scene, user, slot, 1.0)
-            gain = row_log_likelihood(scene, user) - before
+            gain = from_owner(scene.users, user, row_log_likelihood(scene, user) - before)
             gain += private_log_weight(scene, slot, user) - math.log(private.size + 1.0)
             accepted = math.log(uniform(stream)) < gain
             note(scene.tally, PRIOR_SINGLETON, accepted)
@@ -101,7 +102,7 @@ def update_private_features(scene: Scene, tries: int) -> State:
             user = _only_user(scene.state.user_words, slot)
             before = row_log_likelihood(scene, user)
             add_to_row(scene, user, slot, -1.0)
-            gain = row_log_likelihood(scene, user) - before
+            gain = from_owner(scene.users, user, row_log_likelihood(scene, user) - before)
             gain -= private_log_weight(scene, slot, user) - math.log(float(private.size))
             accepted = math.log(uniform(stream)) < gain
             note(scene.tally, PRIOR_SINGLETON, accepted)

@@ -12,8 +12,19 @@ from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.gaussian import draw_normal, factorise
-from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, place_of
-from doublefeature.kernels.scores import rebuild_scores, remainder_of
+from doublefeature.kernels.scene import (
+    Scene,
+    Side,
+    chunk_start,
+    is_apart,
+    latent_of,
+    own_chunks,
+    own_rows,
+    place_of,
+    scores_of,
+)
+from doublefeature.kernels.scores import rebuild_item_scores, rebuild_scores, remainder_of
+from doublefeature.kernels.sharing import share_rows
 from doublefeature.kernels.streams import REMAINDER, Stream, new_stream, seek, tick
 from doublefeature.model.state import REMAINDER_SD, State
 
@@ -62,34 +73,48 @@ def _draw_chunk(
 def _draw_threads(
     side: Side, state: State, weights: FloatArray, residual: FloatArray, place: tuple[np.uint64, np.uint64]
 ) -> None:
-    for chunk in prange(chunk_count(side)):
+    low, high = own_chunks(side)
+    for chunk in prange(low, high):
         _draw_chunk(side, state, weights, residual, place, chunk)
 
 
 @kernel
 def _draw_side(scene: Scene, side: Side, step: int) -> None:
-    residual = scene.latent - scene.scores
+    residual = latent_of(scene, side) - scores_of(scene, side)
     place = (scene.key, tick(scene.sweep, REMAINDER, step))
     if scene.threads > 1:
         _draw_threads(side, scene.state, scene.like.precision, residual, place)
     else:
-        for chunk in range(chunk_count(side)):
+        low, high = own_chunks(side)
+        for chunk in range(low, high):
             _draw_chunk(side, scene.state, scene.like.precision, residual, place, chunk)
-    rebuild_scores(scene)
+    share_rows(side, scene.state.user_factor if side.of_users else scene.state.item_factor)
+
+
+@leaf
+def _move_side(side: Side, state: State, scores: FloatArray, latent: FloatArray, sign: float) -> None:
+    low, high = own_rows(side)
+    for row in range(low, high):
+        for j in range(side.ptr[row], side.ptr[row + 1]):
+            other = np.int64(side.other[j])
+            user, item = (row, other) if side.of_users else (other, row)
+            step = sign * remainder_of(state, user, item)
+            scores[j] += step
+            latent[j] += step
 
 
 @kernel
 def move_remainder(scene: Scene, sign: float) -> None:
     """Add the remainder to scores and latent scores (sign 1), or take it out of both (sign −1)."""
-    for user in range(scene.users.ptr.size - 1):
-        for j in range(scene.users.ptr[user], scene.users.ptr[user + 1]):
-            step = sign * remainder_of(scene.state, user, np.int64(scene.users.other[j]))
-            scene.scores[j] += step
-            scene.latent[j] += step
+    _move_side(scene.users, scene.state, scene.scores, scene.latent, sign)
+    if is_apart(scene.items):
+        _move_side(scene.items, scene.state, scene.items.scores, scene.items.latent, sign)
 
 
 @kernel
 def update_remainder(scene: Scene) -> None:
     """Draw users' factors, then items'; the scores follow."""
     _draw_side(scene, scene.users, 0)
+    rebuild_item_scores(scene)
     _draw_side(scene, scene.items, 1)
+    rebuild_scores(scene)

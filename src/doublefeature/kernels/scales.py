@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.likelihood import Likelihood, log_probability
-from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
+from doublefeature.kernels.scene import Scene, Side, chunk_start, own_chunks
+from doublefeature.kernels.sharing import share_rows
 from doublefeature.kernels.streams import USER_SCALES, Stream, new_stream, seek, tick, uniform
 from doublefeature.kernels.variates import normal, normalise_logs, pick_by_logs
 from doublefeature.model.state import SCALE_SD
@@ -60,7 +61,8 @@ def _choose_chunk(
 
 @threaded
 def _choose_threads(users: Side, like: Likelihood, scores: FloatArray, codes: NDArray[np.uint8], told: tuple) -> None:
-    for chunk in prange(chunk_count(users)):
+    low, high = own_chunks(users)
+    for chunk in prange(low, high):
         _choose_chunk(users, like, scores, codes, told, chunk)
 
 
@@ -83,8 +85,10 @@ def update_user_scales(scene: Scene) -> None:
     if scene.threads > 1:
         _choose_threads(scene.users, scene.like, scene.scores, state.user_scale, told)
     else:
-        for chunk in range(chunk_count(scene.users)):
+        low, high = own_chunks(scene.users)
+        for chunk in range(low, high):
             _choose_chunk(scene.users, scene.like, scene.scores, state.user_scale, told, chunk)
+    share_rows(scene.users, state.user_scale)
     if not model.learn_scale_sd:
         return
     counts = np.zeros(model.scales.size)

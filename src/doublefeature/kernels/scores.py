@@ -7,7 +7,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from doublefeature._jit import kernel, leaf, threaded
-from doublefeature.kernels.bits import effect_on, grade_on, has_bit, lowest_bit
+from doublefeature.kernels.bits import ONE, ZERO, effect_on, grade_on, has_bit, lowest_bit
 from doublefeature.kernels.likelihood import (
     TABLE_PAYS_FROM,
     Likelihood,
@@ -15,7 +15,18 @@ from doublefeature.kernels.likelihood import (
     refresh,
     refresh_direct,
 )
-from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
+from doublefeature.kernels.scene import (
+    Scene,
+    Side,
+    chunk_count,
+    chunk_start,
+    is_apart,
+    longest_row,
+    own_chunks,
+    rating_count,
+    scores_of,
+)
+from doublefeature.kernels.sharing import share_chunks
 from doublefeature.model.state import Model, State
 
 FloatArray = NDArray[np.float64]
@@ -53,12 +64,43 @@ def score_of(state: State, model: Model, user: int, item: int) -> float:
 
 
 @leaf
-def _rebuild_chunk(users: Side, state: State, model: Model, scores: FloatArray, stages: Stages, chunk: int) -> None:
-    with_effects, with_offsets, with_remainder = stages
-    for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
-        for j in range(users.ptr[user], users.ptr[user + 1]):
-            item = np.int64(users.other[j])
-            if with_effects:
+def _fill_effects(side: Side, state: State, row: int, scores: FloatArray, words: NDArray[np.uint64]) -> None:
+    """Fill the shared effects of a row's ratings, feature by feature: the sums of `shared_effects`, many at a time."""
+    own = state.user_words if side.of_users else state.item_words
+    others = state.item_words if side.of_users else state.user_words
+    first = np.uint64(side.ptr[row])
+    length = side.ptr[row + 1] - side.ptr[row]
+    for j in range(length):
+        scores[first + np.uint64(j)] = 0.0
+    for w in range(own.shape[1]):
+        word = own[row, w]
+        if word == ZERO:
+            continue
+        for j in range(length):
+            words[np.uint64(j)] = others[np.uint64(side.other[first + np.uint64(j)]), w]
+        while word != ZERO:
+            bit: np.uint64 = lowest_bit(word)
+            effect = state.effect[np.uint64(64 * w) + bit]
+            for j in range(length):
+                inside = (words[np.uint64(j)] >> bit) & ONE
+                scores[first + np.uint64(j)] += effect if inside != ZERO else 0.0
+            word &= word - ONE
+
+
+@leaf
+def _rebuild_rows(
+    side: Side, state: State, model: Model, scores: FloatArray, told: tuple, words: NDArray[np.uint64]
+) -> None:
+    low, high, with_effects, with_offsets, with_remainder = told
+    graded = state.item_effect.shape[0] > 0
+    with_remainder = with_remainder and state.user_factor.shape[1] > 0
+    for row in range(low, high):
+        if with_effects and not graded:
+            _fill_effects(side, state, row, scores, words)
+        for j in range(side.ptr[row], side.ptr[row + 1]):
+            other = np.int64(side.other[j])
+            user, item = (row, other) if side.of_users else (other, row)
+            if with_effects and graded:
                 scores[j] = shared_effects(state, user, item)
             if with_offsets:
                 scores[j] += model.base + state.item_offset[item] + state.user_offset[user]
@@ -66,44 +108,71 @@ def _rebuild_chunk(users: Side, state: State, model: Model, scores: FloatArray, 
                 scores[j] += remainder_of(state, user, item)
 
 
+@kernel
+def _rebuild_chunk(side: Side, state: State, model: Model, scores: FloatArray, stages: Stages, chunk: int) -> None:
+    low, high = chunk_start(side, chunk), chunk_start(side, chunk + 1)
+    words = np.empty(longest_row(side, low, high), np.uint64)
+    _rebuild_rows(side, state, model, scores, (low, high, stages[0], stages[1], stages[2]), words)
+
+
 @threaded
-def _rebuild_threads(users: Side, state: State, model: Model, scores: FloatArray, stages: Stages) -> None:
-    for chunk in prange(chunk_count(users)):
-        _rebuild_chunk(users, state, model, scores, stages, chunk)
+def _rebuild_threads(side: Side, state: State, model: Model, scores: FloatArray, stages: Stages) -> None:
+    low, high = own_chunks(side)
+    for chunk in prange(low, high):
+        _rebuild_chunk(side, state, model, scores, stages, chunk)
 
 
 @kernel
-def _rebuild(scene: Scene, stages: Stages) -> None:
-    users, state, model, scores = scene.users, scene.state, scene.model, scene.scores
+def _rebuild(scene: Scene, side: Side, stages: Stages) -> None:
+    scores = scores_of(scene, side)
     if scene.threads > 1:
-        _rebuild_threads(users, state, model, scores, stages)
+        _rebuild_threads(side, scene.state, scene.model, scores, stages)
     else:
-        for chunk in range(chunk_count(users)):
-            _rebuild_chunk(users, state, model, scores, stages, chunk)
+        low, high = own_chunks(side)
+        for chunk in range(low, high):
+            _rebuild_chunk(side, scene.state, scene.model, scores, stages, chunk)
 
 
 @kernel
 def rebuild_scores(scene: Scene) -> None:
-    """Fill the scores of all ratings from the state."""
-    _rebuild(scene, (True, True, True))
+    """Fill the scores of all ratings from the state, as users' blocks see them."""
+    _rebuild(scene, scene.users, (True, True, True))
+
+
+@kernel
+def rebuild_item_scores(scene: Scene) -> None:
+    """Fill the scores of all ratings from the state, as items' blocks see them.
+
+    Blocks change scores step by step, which leaves dust in the last bits. Scores are rebuilt wherever the order of a
+    sweep goes from one side to the other, so that neither sees the other's dust, whether they share an array or not.
+    """
+    _rebuild(scene, scene.items if is_apart(scene.items) else scene.users, (True, True, True))
+
+
+@kernel
+def rebuild_all_scores(scene: Scene) -> None:
+    """Fill the scores of all ratings from the state, on both sides."""
+    rebuild_scores(scene)
+    if is_apart(scene.items):
+        rebuild_item_scores(scene)
 
 
 @kernel
 def rebuild_but_remainder(scene: Scene) -> None:
-    """Fill the scores of all ratings from features and offsets only."""
-    _rebuild(scene, (True, True, False))
+    """Fill users' scores from features and offsets only."""
+    _rebuild(scene, scene.users, (True, True, False))
 
 
 @kernel
 def rebuild_effects(scene: Scene) -> None:
     """First part of `rebuild_but_remainder`: leave the shared effects alone in the scores."""
-    _rebuild(scene, (True, False, False))
+    _rebuild(scene, scene.users, (True, False, False))
 
 
 @kernel
 def add_offsets(scene: Scene) -> None:
     """Second part of `rebuild_but_remainder`: add base and offsets to the shared effects."""
-    _rebuild(scene, (False, True, False))
+    _rebuild(scene, scene.users, (False, True, False))
 
 
 @leaf
@@ -120,19 +189,22 @@ def _sum_chunk(users: Side, user_scale: NDArray[np.uint8], like: Likelihood, sco
 def _sum_threads(
     users: Side, user_scale: NDArray[np.uint8], like: Likelihood, scores: FloatArray, parts: FloatArray
 ) -> None:
-    for chunk in prange(parts.size):
+    low, high = own_chunks(users)
+    for chunk in prange(low, high):
         parts[chunk] = _sum_chunk(users, user_scale, like, scores, chunk)
 
 
 @kernel
 def log_likelihood(users: Side, state: State, like: Likelihood, scores: FloatArray, threads: int) -> float:
-    """Return the log likelihood of all ratings, summed in an order that does not depend on threads."""
+    """Return the log likelihood of all ratings, summed in an order that does not depend on threads and workers."""
     parts = np.zeros(chunk_count(users))
     if threads > 1:
         _sum_threads(users, state.user_scale, like, scores, parts)
     else:
-        for chunk in range(parts.size):
+        low, high = own_chunks(users)
+        for chunk in range(low, high):
             parts[chunk] = _sum_chunk(users, state.user_scale, like, scores, chunk)
+    share_chunks(users, parts)
     total = 0.0
     for part in parts:
         total += part
@@ -142,7 +214,7 @@ def log_likelihood(users: Side, state: State, like: Likelihood, scores: FloatArr
 @kernel
 def try_likelihood(scene: Scene) -> float:
     """Return the log likelihood at noise and cutpoints that are only tried; `refresh` has to follow the last try."""
-    if scene.scores.size < TABLE_PAYS_FROM:
+    if rating_count(scene.users) < TABLE_PAYS_FROM:
         refresh_direct(scene.like, scene.state, scene.model)
     else:
         refresh(scene.like, scene.state, scene.model)

@@ -22,6 +22,7 @@ from doublefeature.kernels.bits import (
     open_slot,
     set_bit,
     with_free_slot,
+    with_free_slots,
 )
 from doublefeature.kernels.likelihood import Likelihood, log_probability
 from doublefeature.kernels.priors import (
@@ -38,12 +39,14 @@ from doublefeature.kernels.scene import (
     PRIOR_SINGLETON,
     Scene,
     Side,
-    chunk_count,
     chunk_start,
     note,
+    own_chunks,
+    own_rows,
     with_state,
 )
 from doublefeature.kernels.scores import add_to_row
+from doublefeature.kernels.sharing import share_listed, share_rows
 from doublefeature.kernels.streams import (
     COLLAPSED_SINGLETONS,
     COLUMN,
@@ -121,7 +124,8 @@ def update_prior_singletons(scene: Scene) -> State:
     """Replace each user's private features by Poisson(λ/m) fresh ones from the prior.
 
     Accepted with the ratio of the user's likelihood. Only users who have private features or are dealt a new
-    one can change, so one Poisson(λ) number is drawn for all and dealt out.
+    one can change, so one Poisson(λ) number is drawn for all and dealt out. Who holds a user's ratings tries; as fresh
+    features are a function of the user's random numbers, all workers make the accepted ones again.
     """
     n_users = scene.state.user_words.shape[0]
     stream = new_stream()
@@ -131,34 +135,53 @@ def update_prior_singletons(scene: Scene) -> State:
         dealt[below(stream, n_users)] += 1
     private = private_words(scene.state)
     movers = np.empty(n_users, np.int64)
-    for user in movers[: _mark_movers(scene.state.user_words, private, dealt, movers)]:
-        old = private_slots(scene.state, private, user)
-        seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 1), user)
-        scene = with_state(scene, _renew(scene, user, old, dealt[user], stream))
+    movers = movers[: _mark_movers(scene.state.user_words, private, dealt, movers)]
+    accepted = np.zeros(n_users, np.uint8)
+    scene = with_state(scene, with_free_slots(scene.state, dealt.max()))
+    low, high = own_rows(scene.users)
+    for user in movers:
+        if low <= user < high:
+            seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 1), user)
+            accepted[user] = try_fresh(scene, user, private_slots(scene.state, private, user), dealt[user], stream)
+    share_rows(scene.users, accepted)
+    for user in movers:
+        note(scene.tally, PRIOR_SINGLETON, accepted[user] != 0)
+        if accepted[user]:
+            seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 1), user)
+            old = private_slots(scene.state, private, user)
+            scene = with_state(scene, put_fresh(scene, user, old, dealt[user], stream))
     return scene.state
 
 
 @kernel
-def _renew(scene: Scene, user: int, old: SlotArray, n_new: int, stream: Stream) -> State:
-    """Try to put so many fresh features in place of a user's private ones."""
+def try_fresh(scene: Scene, user: int, old: SlotArray, n_new: int, stream: Stream) -> bool:
+    """Try so many fresh features in place of a user's private ones; the scores follow, the state stays."""
     before = row_log_likelihood(scene, user)
     for slot in old:
         add_to_row(scene, user, slot, -1.0)
     new = np.empty(n_new, np.int64)
     for j in range(n_new):
-        scene = with_state(scene, with_free_slot(scene.state))
         new[j] = _open_from_prior(scene, user, stream)
         add_to_row(scene, user, new[j], 1.0)
     accepted = math.log(uniform(stream)) < row_log_likelihood(scene, user) - before
-    note(scene.tally, PRIOR_SINGLETON, accepted)
-    gone = old if accepted else new
     if not accepted:
         for slot in new:
             add_to_row(scene, user, slot, -1.0)
         for slot in old:
             add_to_row(scene, user, slot, 1.0)
-    for slot in gone:
+    for slot in new:
         close_slot(scene.state, slot)
+    return accepted
+
+
+@kernel
+def put_fresh(scene: Scene, user: int, old: SlotArray, n_new: int, stream: Stream) -> State:
+    """Put the fresh features that `try_fresh` made from the same random numbers in place of a user's private ones."""
+    for slot in old:
+        close_slot(scene.state, slot)
+    scene = with_state(scene, with_free_slots(scene.state, n_new))
+    for _ in range(n_new):
+        _open_from_prior(scene, user, stream)
     return scene.state
 
 
@@ -314,7 +337,8 @@ def _decide_threads(
     key, sweep, share = clock
     private, outcome, born = results
     tally = np.zeros((1, 2), np.int64)
-    for chunk in prange(chunk_count(users)):
+    low, high = own_chunks(users)
+    for chunk in prange(low, high):
         scene = Scene(users, users, state, model, like, scores, scores, tally, key, sweep, 1)
         _decide_chunk(scene, private, share, chunk, outcome, born)
 
@@ -336,8 +360,13 @@ def update_collapsed_singletons(scene: Scene, share: float) -> State:
         results = (private, outcome, born)
         _decide_threads(scene.users, scene.state, scene.model, scene.like, scene.scores, clock, results)
     else:
-        for chunk in range(chunk_count(scene.users)):
+        low, high = own_chunks(scene.users)
+        for chunk in range(low, high):
             _decide_chunk(scene, private, share, chunk, outcome, born)
+    share_rows(scene.users, outcome)
+    share_rows(scene.users, born)
+    columns = _born_columns(scene, np.flatnonzero(outcome == BORN), born)
+    n_born = 0
     for user in np.flatnonzero(outcome != NOTHING):
         if outcome[user] == BORN or outcome[user] == BIRTH_REFUSED:
             note(scene.tally, COLLAPSED_BIRTH, outcome[user] == BORN)
@@ -345,31 +374,52 @@ def update_collapsed_singletons(scene: Scene, share: float) -> State:
             note(scene.tally, COLLAPSED_DEATH, outcome[user] != DEATH_REFUSED)
         if outcome[user] == BORN:
             scene = with_state(scene, with_free_slot(scene.state))
-            _open_with_items(scene, user, born[user, 0], born[user, 1])
+            _open_with_items(scene, user, born[user, 0], born[user, 1], columns[n_born])
+            n_born += 1
         elif outcome[user] >= 0:
             close_slot(scene.state, outcome[user])
     return scene.state
 
 
 @kernel
-def _open_with_items(scene: Scene, user: int, effect: float, rate: float) -> None:
-    """Open a private feature and draw its items given its effect."""
-    state = scene.state
-    slot = open_slot(state, effect, rate)
-    set_bit(state.user_words, user, slot)
+def _born_columns(scene: Scene, users: SlotArray, born: FloatArray) -> NDArray[np.uint8]:
+    """Return (users, items) the items of the private features born to these users."""
+    columns = np.zeros((users.size, scene.state.item_words.shape[0]), np.uint8)
     stream = new_stream()
-    seek(stream, scene.key, tick(scene.sweep, COLUMN, 0), user)
+    low, high = own_rows(scene.users)
+    for n in range(users.size):
+        if low <= users[n] < high:
+            seek(stream, scene.key, tick(scene.sweep, COLUMN, 0), users[n])
+            _draw_column(scene, users[n], born[users[n], 0], born[users[n], 1], columns[n], stream)
+    share_listed(scene.users, users, columns)
+    return columns
+
+
+@leaf
+def _draw_column(
+    scene: Scene, user: int, effect: float, rate: float, column: NDArray[np.uint8], stream: Stream
+) -> None:
+    """Draw the items of a private feature given its effect."""
     log_odds = math.log(rate) - math.log1p(-rate)
     j = scene.users.ptr[user]
     end = scene.users.ptr[user + 1]
-    scale = state.user_scale[user]
-    for item in range(state.item_words.shape[0]):
+    scale = scene.state.user_scale[user]
+    for item in range(column.size):
         gain = 0.0
         if j < end and scene.users.other[j] == item:
             level = scene.users.levels[j]
             gain = log_probability(scene.like, scale, level, scene.scores[j] + effect)
             gain -= log_probability(scene.like, scale, level, scene.scores[j])
             j += 1
-        if bernoulli_logit(stream, log_odds + gain):
-            set_bit(state.item_words, item, slot)
+        column[item] = bernoulli_logit(stream, log_odds + gain)
+
+
+@leaf
+def _open_with_items(scene: Scene, user: int, effect: float, rate: float, column: NDArray[np.uint8]) -> None:
+    """Open a private feature with these items."""
+    slot = open_slot(scene.state, effect, rate)
+    set_bit(scene.state.user_words, user, slot)
+    for item in range(column.size):
+        if column[item] != 0:
+            set_bit(scene.state.item_words, item, slot)
     add_to_row(scene, user, slot, 1.0)

@@ -28,6 +28,7 @@ _M1 = np.uint64(0xCD9E8D57)
 _W0 = np.uint64(0x9E3779B9)
 _W1 = np.uint64(0xBB67AE85)
 _12 = np.uint64(12)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _TO_UNIT = 1.0 / 4503599627370496.0
 
 _STATE, _STEP = range(2)
@@ -72,8 +73,7 @@ def _mix(x: np.uint64) -> np.uint64:
 @leaf
 def stream_key(seed: int, chain: int) -> np.uint64:
     """Return the key of a chain: seed and chain scrambled into 64 bits."""
-    golden = np.uint64(0x9E3779B97F4A7C15)
-    return _mix(_mix(np.uint64(seed) + golden) + golden * (np.uint64(chain) + _1))
+    return _mix(_mix(np.uint64(seed) + _GOLDEN) + _GOLDEN * (np.uint64(chain) + _1))
 
 
 @leaf
@@ -121,6 +121,26 @@ def seek(stream: Stream, key: np.uint64, place: np.uint64, entity: int) -> None:
     state, step = philox(key, np.uint64(entity) << _32, place)
     stream[_STATE] = state
     stream[_STEP] = odd_step(step)
+
+
+@kernel
+def seeds_of(n_entities: int, key: np.uint64, place: np.uint64) -> NDArray[np.uint64]:
+    """Return (entities, 2) states and steps that `seek` would give entities 0, 1, …, to be branched from."""
+    seeds = np.empty((n_entities, 2), np.uint64)
+    for entity in range(n_entities):
+        seek(seeds[entity], key, place, entity)
+    return seeds
+
+
+@inlined
+def branch(stream: Stream, seeds: NDArray[np.uint64], entity: int, twig: int) -> None:
+    """Point a stream at the first draw of a pair: an entity, and a twig of its.
+
+    Twigs start an odd number apart that has nothing to do with the entity's random step.
+    """
+    e = np.uint64(entity)
+    stream[_STATE] = seeds[e, _STATE] + _GOLDEN * (np.uint64(twig) + _1)
+    stream[_STEP] = seeds[e, _STEP]
 
 
 @inlined

@@ -2,7 +2,7 @@
 
 The order is part of correctness. Blocks with the latent scores integrated out come first; then the latent scores
 are drawn afresh; then the blocks that condition on them. A latent score is never used after a block that
-ignored it.
+ignored it. Between blocks of users and blocks of items the scores are rebuilt from the state.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from doublefeature.kernels.noise import update_noise_given_latent, update_noise_
 from doublefeature.kernels.private import update_private_features
 from doublefeature.kernels.remainder import move_remainder, update_remainder
 from doublefeature.kernels.scales import update_user_scales
-from doublefeature.kernels.scene import MOVE_NAMES, Scene, item_side, user_side, with_state
-from doublefeature.kernels.scores import log_likelihood, rebuild_scores
+from doublefeature.kernels.scene import MOVE_NAMES, Scene, Side, item_side, rating_count, user_side, with_state
+from doublefeature.kernels.scores import log_likelihood, rebuild_all_scores, rebuild_item_scores, rebuild_scores
 from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
 from doublefeature.kernels.streams import stream_key
 from doublefeature.kernels.traits import set_offset_means, update_traits, with_weights
@@ -104,18 +104,27 @@ def build_scene(
 
     Traits that are not given are those of users' and items' choices.
     """
-    n_ratings = data.levels.size
+    return scene_of_sides(
+        (user_side(data), item_side(data)), priors, moves, start, stream, traits or traits_of(data, priors)
+    )
+
+
+def scene_of_sides(
+    sides: tuple[Side, Side], priors: Priors, moves: Moves, start: State, stream: tuple[int, int], traits: Traits
+) -> Scene:
+    """Return a scene with the ratings of these sides, of users and of items (see `build_scene`)."""
+    users, items = sides
+    n_ratings = users.other.size
     n_levels = start.cutpoints.size - 1
-    traits = traits or traits_of(data, priors)
     if moves.user_scan == "serial" and traits.users.shape[1] + traits.items.shape[1] > 0:
         raise SettingsError("where traits shift memberships users are scanned at once: user_scan must be 'parallel'.")
     model = build_model(priors, start.user_offset.size, start.item_offset.size, n_levels, traits)
     scene = Scene(
-        users=user_side(data),
-        items=item_side(data),
+        users=users,
+        items=items,
         state=with_weights(copy_state(start), model),
         model=model,
-        like=new_likelihood(n_levels, model.scales.size, n_ratings >= moves.table_from),
+        like=new_likelihood(n_levels, model.scales.size, rating_count(users) >= moves.table_from),
         scores=np.zeros(n_ratings),
         latent=np.zeros(n_ratings),
         tally=np.zeros((len(MOVE_NAMES), 2), np.int64),
@@ -170,9 +179,11 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         independent_items = not scene.model.item_buffet
         if settled and plan.collapsed_share > 0.0 and independent_items:
             scene = with_state(scene, update_collapsed_singletons(scene, plan.collapsed_share))
+        rebuild_item_scores(scene)
         update_items(scene)
         if plan.offset_flips > 0.0 and scene.model.item_offsets and independent_items:
             update_offset_flips(scene, plan.offset_flips)
+        rebuild_scores(scene)
     opening = graded and not settled and plan.feature_moves > 0
     tries = plan.feature_moves if is_due(scene.sweep, plan.feature_every) else 0
     for attempt in range(max(plan.feature_moves, OPENING_BIRTHS) if opening else tries):
@@ -191,6 +202,7 @@ def sweep_once(scene: Scene, plan: Plan) -> tuple[State, float]:
         update_user_scales(scene)
     if scene.model.free_cutpoints and is_due(scene.sweep, plan.cutpoints_every):
         update_cutpoints(scene)
+    rebuild_all_scores(scene)
     update_latent(scene)
     with_remainder = scene.state.user_factor.shape[1] > 0
     if with_remainder:

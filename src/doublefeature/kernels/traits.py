@@ -28,6 +28,7 @@ from doublefeature.kernels.logistic import (
     weights_log_target,
 )
 from doublefeature.kernels.scene import Scene
+from doublefeature.kernels.sharing import fair_share, share_fairly
 from doublefeature.kernels.streams import TRAITS, Stream, new_stream, seek, tick, uniform
 from doublefeature.model.state import ITEM_SD, USER_SD, ByteArray, Model, State
 
@@ -63,7 +64,8 @@ def update_traits(scene: Scene) -> None:
     """Renew every feature's weights given its users and items, then how traits shift offsets."""
     state, model = scene.state, scene.model
     stream = new_stream()
-    for slot in active_slots(state.active):
+    low, high = fair_share(scene.users, state.active.size)
+    for slot in low + active_slots(state.active[low:high]):
         if state.user_weights.shape[1] > 0:
             seek(stream, scene.key, tick(scene.sweep, TRAITS, _OF_USERS), slot)
             weights = state.user_weights[slot]
@@ -73,6 +75,9 @@ def update_traits(scene: Scene) -> None:
             weights = state.item_weights[slot]
             _renew_weights(model.item_traits, state.item_words, slot, weights, prior_of_items(model), stream)
             state.item_rate[slot] = mean_rate(model.item_traits, weights)
+    share_fairly(scene.users, state.user_weights)
+    share_fairly(scene.users, state.item_weights)
+    share_fairly(scene.users, state.item_rate)
     if model.user_offsets:
         seek(stream, scene.key, tick(scene.sweep, TRAITS, _OF_USER_OFFSETS), 0)
         told = (state.user_offset, state.hyper[USER_SD], model.offset_weight_sd)

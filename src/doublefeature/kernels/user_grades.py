@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import active_slots, has_bit
 from doublefeature.kernels.gaussian import draw_normal, factorise
-from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start
+from doublefeature.kernels.scene import Scene, Side, chunk_start, own_chunks
+from doublefeature.kernels.sharing import share_rows
 from doublefeature.kernels.streams import USER_GRADES, Stream, new_stream, seek, tick
 from doublefeature.model.state import USER_GRADE_SD, USER_SD, Model, State
 
@@ -99,7 +100,8 @@ def _draw_chunk(
 def _draw_threads(
     side: Side, state: State, model: Model, weights: FloatArray, residual: FloatArray, told: tuple
 ) -> None:
-    for chunk in prange(chunk_count(side)):
+    low, high = own_chunks(side)
+    for chunk in prange(low, high):
         _draw_chunk(side, state, model, weights, residual, told, chunk)
 
 
@@ -112,5 +114,8 @@ def update_user_grades(scene: Scene) -> None:
     if scene.threads > 1:
         _draw_threads(scene.users, state, scene.model, scene.like.precision, residual, told)
     else:
-        for chunk in range(chunk_count(scene.users)):
+        low, high = own_chunks(scene.users)
+        for chunk in range(low, high):
             _draw_chunk(scene.users, state, scene.model, scene.like.precision, residual, told, chunk)
+    share_rows(scene.users, state.user_grade)
+    share_rows(scene.users, state.user_offset)

@@ -6,6 +6,9 @@ known (the root of the number of ratings) and left out; those that follow are th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,56 +27,74 @@ _DECIMALS = 6
 
 
 @kernel
-def times_items(ptr: NDArray[np.int64], items: NDArray[np.uint32], right: FloatArray, out: FloatArray) -> None:
-    """Fill out = M right, M the 0/1 matrix of users and items."""
-    for user in range(ptr.size - 1):
-        for j in range(ptr[user], ptr[user + 1]):
-            for c in range(right.shape[1]):
-                out[user, c] += right[np.int64(items[j]), c]
+def add_rows(ptr: NDArray[np.int64], others: NDArray[np.uint32], factor: FloatArray, out: FloatArray) -> None:
+    """Add M factor, M the 0/1 matrix whose rows these are."""
+    for row in range(ptr.size - 1):
+        for j in range(ptr[row], ptr[row + 1]):
+            for c in range(factor.shape[1]):
+                out[row, c] += factor[np.int64(others[j]), c]
 
 
-@kernel
-def times_users(ptr: NDArray[np.int64], items: NDArray[np.uint32], left: FloatArray, out: FloatArray) -> None:
-    """Fill out = M' left."""
-    for user in range(ptr.size - 1):
-        for j in range(ptr[user], ptr[user + 1]):
-            for c in range(left.shape[1]):
-                out[np.int64(items[j]), c] += left[user, c]
+def times(ptr: NDArray[np.int64], others: NDArray[np.uint32], factor: FloatArray) -> FloatArray:
+    """Return M factor, M the 0/1 matrix whose rows these are."""
+    out = np.zeros((ptr.size - 1, factor.shape[1]))
+    add_rows(ptr, others, factor, out)
+    return out
 
 
-def choice_components(arrays: RatingArrays, rank: int) -> tuple[FloatArray, FloatArray]:
+class Choices(NamedTuple):
+    """Who rated what, as the 0/1 matrix M of users and items: row pointers of both sides, and products with it."""
+
+    user_ptr: NDArray[np.int64]
+    item_ptr: NDArray[np.int64]
+    by_user: Callable[[FloatArray], FloatArray]  # M x
+    by_item: Callable[[FloatArray], FloatArray]  # M' x
+
+
+def choices_in(arrays: RatingArrays) -> Choices:
+    """Return the choices in ratings that are all here."""
+
+    def by_user(right: FloatArray) -> FloatArray:
+        return times(arrays.user_ptr, arrays.item_codes, right)
+
+    def by_item(left: FloatArray) -> FloatArray:
+        return times(arrays.item_ptr, arrays.user_codes, left)
+
+    return Choices(arrays.user_ptr, arrays.item_ptr, by_user, by_item)
+
+
+def choice_components(choices: Choices, rank: int) -> tuple[FloatArray, FloatArray]:
     """Return (users, rank + 1) and (items, rank + 1) components of choices, and the log number of ratings last.
 
     All have mean 0 and variance 1.
     """
-    ptr, items = arrays.user_ptr, arrays.item_codes
-    n_users, n_items = ptr.size - 1, arrays.item_ptr.size - 1
-    by_user, by_item = (np.sqrt(np.maximum(np.diff(one), 1.0)) for one in (ptr, arrays.item_ptr))
+    n_users, n_items = choices.user_ptr.size - 1, choices.item_ptr.size - 1
+    by_user, by_item = (np.sqrt(np.maximum(np.diff(one), 1.0)) for one in (choices.user_ptr, choices.item_ptr))
     width = min(rank + _SPARE, n_items, n_users)
     trivial = by_user / np.linalg.norm(by_user)
     basis = np.random.default_rng(0).standard_normal((n_items, width))
     left = np.zeros((n_users, width))
     for _ in range(_ROUNDS):
-        left = np.zeros((n_users, width))
-        times_items(ptr, items, np.ascontiguousarray(basis / by_item[:, None]), left)
-        left /= by_user[:, None]
+        left = choices.by_user(np.ascontiguousarray(basis / by_item[:, None])) / by_user[:, None]
         left -= np.outer(trivial, trivial @ left)
         left = np.linalg.qr(left)[0]
-        basis = np.zeros((n_items, width))
-        times_users(ptr, items, np.ascontiguousarray(left / by_user[:, None]), basis)
-        basis /= by_item[:, None]
+        basis = choices.by_item(np.ascontiguousarray(left / by_user[:, None])) / by_item[:, None]
     right, _, turn = np.linalg.svd(basis, full_matrices=False)
-    of_users = _with_counts((left @ turn.T)[:, :rank], np.diff(ptr), rank)
-    return of_users, _with_counts(right[:, :rank], np.diff(arrays.item_ptr), rank)
+    of_users = _with_counts((left @ turn.T)[:, :rank], np.diff(choices.user_ptr), rank)
+    return of_users, _with_counts(right[:, :rank], np.diff(choices.item_ptr), rank)
 
 
 def traits_of(arrays: RatingArrays, priors: Priors, covariates: Covariates = NO_COVARIATES) -> Traits:
     """Return what is known of users and items besides the ratings: their choices, and columns given with them."""
-    n_users, n_items = arrays.user_ptr.size - 1, arrays.item_ptr.size - 1
+    return traits_from(choices_in(arrays), priors, covariates)
+
+
+def traits_from(choices: Choices, priors: Priors, covariates: Covariates = NO_COVARIATES) -> Traits:
+    """Return what is known of users and items besides the ratings, given their choices."""
     check_covariates(priors, covariates)
-    traits = no_traits(n_users, n_items)
+    traits = no_traits(choices.user_ptr.size - 1, choices.item_ptr.size - 1)
     if priors.choices:
-        of_users, of_items = choice_components(arrays, priors.choices)
+        of_users, of_items = choice_components(choices, priors.choices)
         traits = traits._replace(users=of_users, items=of_items if priors.item_choices else traits.items)
     if covariates.users is not None:
         traits = traits._replace(user_offsets=covariates.users)
