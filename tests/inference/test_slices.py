@@ -17,7 +17,6 @@ import pytest
 from doublefeature.config import PRESETS, Moves, Priors, Schedule
 from doublefeature.errors import EnvironmentProblem, SettingsError
 from doublefeature.inference.chain import Start, run_sweeps
-from doublefeature.inference.links import Alone
 from doublefeature.inference.local_workers import LocalWorkers
 from doublefeature.inference.slices import cut_slice, own_rows, run_slices
 from doublefeature.model.state import copy_state
@@ -236,5 +235,6 @@ def test_a_link_that_breaks_is_raised_after_the_sweep(model, after):
 
 def test_users_one_by_one_are_refused():
     part = cut_slice(simulated().arrays, 0, 2)
+    link = ThreadLink(0, [b"", b""], threading.Barrier(2))
     with pytest.raises(SettingsError, match="user_scan must be 'parallel'"):
-        next(run_slices(part, Alone(), PRESETS["paper"], schedule(), Moves(user_scan="serial"), n_levels=5))
+        next(run_slices(part, link, PRESETS["paper"], schedule(), Moves(user_scan="serial"), n_levels=5))

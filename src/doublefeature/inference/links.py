@@ -26,17 +26,6 @@ class Link(Protocol):
         """
 
 
-class Alone:
-    """The link of a worker without others."""
-
-    rank = 0
-    size = 1
-
-    def exchange(self, mine: bytes) -> list[bytes]:
-        """Return one's own bytes."""
-        return [mine]
-
-
 class Gate:
     """The door from kernels to a link: the address of a C function (see `doublefeature.kernels.link`).
 

@@ -79,7 +79,7 @@ def run_slices(
     Raises what the link raised, after the sweep in which it happened.
     """
     moves = moves or Moves()
-    if moves.user_scan == "serial":
+    if moves.user_scan == "serial" and link.size > 1:
         raise SettingsError("several workers scan users at once: user_scan must be 'parallel'.")
     n_users, n_items = part.user_ptr.size - 1, part.item_ptr.size - 1
     begin = start or Start(empty_state(priors, n_users, n_items, n_levels))
