@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from doublefeature.item_table import read_items, read_users
     from doublefeature.posterior.prediction import Prediction
     from doublefeature.ratings import Ratings
-    from doublefeature.readers import read_ratings
+    from doublefeature.readers import ratings_folder, read_ratings
     from doublefeature.recommender import DoubleFeature
     from doublefeature.sharded import ShardedDoubleFeature, load
 
@@ -41,7 +41,7 @@ _HOMES = {
     "posterior.prediction": ("Prediction",),
     "item_table": ("read_items", "read_users"),
     "ratings": ("Ratings",),
-    "readers": ("read_ratings",),
+    "readers": ("ratings_folder", "read_ratings"),
     "recommender": ("DoubleFeature",),
     "sharded": ("ShardedDoubleFeature", "load"),
 }
@@ -65,6 +65,7 @@ __all__ = [
     "load",
     "load_dataset",
     "preset",
+    "ratings_folder",
     "read_items",
     "read_ratings",
     "read_users",

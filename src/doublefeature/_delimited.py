@@ -25,10 +25,8 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._rows import Column
+from doublefeature._rows import Column, RawRows
 from doublefeature.errors import RatingsError, show
-from doublefeature.levels import Level
-from doublefeature.ratings import Duplicates, Ratings
 
 MAX_LINE_BYTES = 10**6
 MAX_GZIP_RATIO = 100
@@ -69,13 +67,7 @@ class Layout:
     needs_time: bool = False
 
 
-def read_delimited(
-    path: Path,
-    choose: Callable[[list[str]], Layout],
-    *,
-    levels: Iterable[Level] | None = None,
-    duplicates: Duplicates = "error",
-) -> Ratings:
+def read_delimited(path: Path, choose: Callable[[list[str]], Layout]) -> RawRows:
     """Read a text file, gzipped or not, whose layout `choose` tells from its first lines."""
     source, lines = display_name(path), _LineNumbers()
     with opened(path) as raw:
@@ -92,16 +84,7 @@ def read_delimited(
                 encoder.append(rows)
     if not lines.n_rows:
         raise RatingsError(f"{source}, line 1: a header and no ratings. Add ratings, or pass header=False.")
-    return Ratings.from_triples(
-        Column(ids_of(users.table), users.take_codes()),
-        Column(ids_of(items.table), items.take_codes()),
-        Column(list(values.table), values.take_codes()),
-        levels=levels,
-        times=times.take(),
-        source=source,
-        duplicates=duplicates,
-        lines=lines,
-    )
+    return RawRows(users.take(), items.take(), values.take(), source, lines, times.take(), texts=True)
 
 
 def display_name(path: Path) -> str:
@@ -162,10 +145,10 @@ class _Encoder:
         texts = map(itemgetter(self.column), rows)
         self.parts.append(np.fromiter(map(self.table.__getitem__, texts), np.uint32, len(rows)))
 
-    def take_codes(self) -> NDArray[np.uint32]:
+    def take(self) -> Column:
         codes = np.concatenate(self.parts)
         self.parts.clear()
-        return codes
+        return Column(list(self.table), codes)
 
 
 class _Times:

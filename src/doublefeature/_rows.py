@@ -18,7 +18,8 @@ from doublefeature._jit import kernel
 from doublefeature.errors import RatingsError, shorten, show
 from doublefeature.levels import Levels, format_levels, infer_levels, level_positions, number
 
-Lines = Callable[[int], int] | Sequence[int] | NDArray[np.integer] | None
+Lines = Callable[[int], int | str] | Sequence[int] | NDArray[np.integer] | None
+"""Where each row stands: the number of its line, or words."""
 ByUser = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint8]]
 """The first three fields of `RatingArrays`: user_ptr, item_codes, levels."""
 
@@ -32,6 +33,18 @@ class Column(NamedTuple):
 
     labels: Sequence[Hashable]
     codes: NDArray[np.unsignedinteger[Any]]
+
+
+class RawRows(NamedTuple):
+    """The rows of a source as they were read."""
+
+    users: Column
+    items: Column
+    values: Column
+    source: str
+    lines: Lines = None
+    times: NDArray[np.float64] | None = None
+    texts: bool = False  # ids are as written, and numbers if all of them can be
 
 
 def encode(values: Iterable[Hashable] | Column) -> Column:
@@ -106,25 +119,36 @@ class Table:
 
     def _sort_ids(self, column: Column, role: str) -> Column:
         for code, label in enumerate(column.labels):
-            if problem := _id_problem(label):
+            if problem := id_problem(label):
                 where = self._line(int((column.codes == code).argmax()))
                 raise RatingsError(f"{self.source}, {where}: the {role} id {problem}. Correct or drop it.")
-        ordered: list[Any] = sorted(set(column.labels), key=repr)
-        with suppress(TypeError):  # ids that cannot be compared stay in the order of their repr
-            ordered = sorted(ordered)
-        code_of = {label: code for code, label in enumerate(ordered)}
-        recoded = np.array([code_of[label] for label in column.labels], np.uint32)
-        return Column(tuple(ordered), look_up(recoded, column.codes))
+        ordered, recoded = order_ids(column.labels)
+        return Column(ordered, look_up(recoded, column.codes))
 
     def _line(self, row: int) -> str:
-        if self.lines is None:
-            return f"row {row}"
-        return f"line {self.lines(row) if callable(self.lines) else self.lines[row]}"
+        return line_of(self.lines, row)
 
     def _describe(self, row: int) -> str:
         columns = (self.users, self.items, self.values)
         user, item, value = (show(labels[codes[row]]) for labels, codes in columns)
         return f"{self._line(row)}, user {user}, item {item}, value {value}"
+
+
+def line_of(lines: Lines, row: int) -> str:
+    """Say where a row stands."""
+    if lines is None:
+        return f"row {row}"
+    place = lines(row) if callable(lines) else lines[row]
+    return place if isinstance(place, str) else f"line {place}"
+
+
+def order_ids(labels: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], NDArray[np.uint32]]:
+    """Return the different labels in an order that the order of rows cannot change, and the place of each label."""
+    ordered: list[Any] = sorted(set(labels), key=repr)
+    with suppress(TypeError):  # ids that cannot be compared stay in the order of their repr
+        ordered = sorted(ordered)
+    code_of = {label: code for code, label in enumerate(ordered)}
+    return tuple(ordered), np.array([code_of[label] for label in labels], np.uint32)
 
 
 def sort_times(rows: Table, times: Iterable[float]) -> NDArray[np.float64]:
@@ -149,7 +173,8 @@ def look_up(table: NDArray[Any], codes: NDArray[np.unsignedinteger[Any]]) -> NDA
     return found
 
 
-def _id_problem(label: Hashable) -> str | None:
+def id_problem(label: Hashable) -> str | None:
+    """Say what is wrong with an id; None when nothing is."""
     if isinstance(label, str):
         if "\0" in label:
             return "contains a NUL character"

@@ -11,12 +11,14 @@ import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.errors import SettingsError, show
 from doublefeature.ratings import Covariates, Ratings
+from doublefeature.readers import RatingsFolder
 
 FloatArray = NDArray[np.float64]
 Rows = Mapping[Hashable, Mapping[str, str]]
@@ -31,15 +33,18 @@ _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "\\n", "?", "(no g
 _YEAR_AT_END = re.compile(r"\((\d{4})\)\s*$")
 
 
+R = TypeVar("R", Ratings, RatingsFolder)
+
+
 def with_covariates(
-    ratings: Ratings,
+    ratings: R,
     *,
     users: Rows | None = None,
     items: Rows | None = None,
     user_covariates: Sequence[str] = (),
     item_covariates: Sequence[str] = (),
-) -> Ratings:
-    """Return the ratings with columns of tables beside them, for a model to use.
+) -> R:
+    """Return the ratings, or files of them, with columns of tables beside them, for a model to use.
 
     Parameters
     ----------
@@ -49,9 +54,15 @@ def with_covariates(
         Names of columns, `name:number` or `name:category` where the kind is not what the cells look like. `year` is
         taken from titles that end in a year where there is no such column.
     """
-    user_names, of_users = _encode(users, ratings.users, user_covariates, "user")
-    item_names, of_items = _encode(items, ratings.items, item_covariates, "item")
-    return replace(ratings, covariates=Covariates(of_users, of_items, user_names, item_names))
+
+    def encode(user_ids: Sequence[Hashable], item_ids: Sequence[Hashable]) -> Covariates:
+        user_names, of_users = _encode(users, user_ids, user_covariates, "user")
+        item_names, of_items = _encode(items, item_ids, item_covariates, "item")
+        return Covariates(of_users, of_items, user_names, item_names)
+
+    if isinstance(ratings, RatingsFolder):
+        return replace(ratings, covariates=encode)
+    return replace(ratings, covariates=encode(ratings.users, ratings.items))
 
 
 def _encode(

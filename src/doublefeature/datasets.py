@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from doublefeature._delimited import Layout, display_name, read_delimited
+from doublefeature._parts import ratings_of
 from doublefeature.errors import InputError, show
 from doublefeature.levels import parse_levels
 from doublefeature.ratings import Ratings
@@ -56,4 +57,4 @@ def load_dataset(name: str, *, folder: Path | None = None) -> Ratings:
         raise InputError(
             f"{display_name(path)}: there is no such file. {remedy}, or run: doublefeature data fetch {name}"
         )
-    return read_delimited(path, lambda head: known.layout, levels=parse_levels(known.levels))
+    return ratings_of(read_delimited(path, lambda head: known.layout), parse_levels(known.levels), "error")

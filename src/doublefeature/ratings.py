@@ -6,7 +6,6 @@ an item or a level is its position in `Ratings.users`, `Ratings.items` or `Ratin
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,6 +32,10 @@ from doublefeature._rows import (
 )
 from doublefeature.errors import RatingsError, SettingsError, shorten, show
 from doublefeature.levels import Level, Levels, check_levels, format_levels, number
+from doublefeature.outline import NO_COVARIATES as NO_COVARIATES
+from doublefeature.outline import Covariates as Covariates
+from doublefeature.outline import Outline, begin_fingerprint, end_fingerprint
+from doublefeature.outline import StreamedRatings as StreamedRatings
 
 Duplicates = Literal["error", "first", "last"]
 
@@ -46,24 +49,6 @@ class RatingArrays(NamedTuple):
     item_ptr: NDArray[np.int64]  # (n_items + 1,)  raters of item i: item_ptr[i]:item_ptr[i + 1]
     user_codes: NDArray[np.uint32]  # (n_ratings,)  raters, ascending within an item
     positions: NDArray[np.uint32]  # (n_ratings,)  where that rating sits in item_codes and levels
-
-
-class Covariates(NamedTuple):
-    """What is known of users and items besides the ratings, as numbers of mean 0 (see `with_covariates`)."""
-
-    users: NDArray[np.float64] | None = None  # (n_users, columns)
-    items: NDArray[np.float64] | None = None  # (n_items, columns)
-    user_names: tuple[str, ...] = ()
-    item_names: tuple[str, ...] = ()
-
-    def of(self, user_codes: NDArray[np.int64], item_codes: NDArray[np.int64]) -> Covariates:
-        """Return the rows of some users and items."""
-        users = None if self.users is None else self.users[user_codes]
-        items = None if self.items is None else self.items[item_codes]
-        return self._replace(users=users, items=items)
-
-
-NO_COVARIATES = Covariates()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -213,17 +198,16 @@ class Ratings:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of levels, ids and ratings in hexadecimal: the same for any order of the source's rows."""
-        digest = hashlib.sha256()
-        for labels in (self.levels, self.users, self.items):
-            digest.update(f"{len(labels)}\n".encode())
-            digest.update("\n".join(map(repr, labels)).encode())
-        for part in (self.arrays.user_ptr, self.arrays.item_codes, self.arrays.levels):
-            digest.update(part.astype(part.dtype.newbyteorder("<"), copy=False).data)
-        for names, table in zip(self.covariates[2:], self.covariates[:2], strict=True):
-            if table is not None:
-                digest.update("\n".join(names).encode())
-                digest.update(np.ascontiguousarray(table, "<f8").data)
-        return digest.hexdigest()
+        digest = begin_fingerprint(self.outline)
+        digest.update(self.arrays.item_codes.astype("<u4", copy=False).data)
+        digest.update(self.arrays.levels.data)
+        return end_fingerprint(digest, self.covariates)
+
+    @property
+    def outline(self) -> Outline:
+        """Ids, levels and covariates, and how many ratings each user and item has."""
+        arrays = self.arrays
+        return Outline(self.users, self.items, self.levels, arrays.user_ptr, arrays.item_ptr, self.covariates)
 
     def user_code(self, user: Hashable) -> int:
         """Code of a raw user id."""
@@ -269,11 +253,8 @@ class Ratings:
 
     def split(self, test_share: float = 0.2, seed: int = 0) -> tuple[Ratings, Ratings]:
         """Split at random by rating into a training and a test part, with the same id tables."""
-        if not 0 < number(test_share) < 1:
-            raise SettingsError(f"test_share must lie between 0 and 1, got {show(test_share)}.")
         test = np.zeros(self.n_ratings, bool)
-        drawn = _generator(seed).permutation(self.n_ratings)[: round(test_share * self.n_ratings)]
-        test[drawn] = True
+        test[drawn_at_random(self.n_ratings, test_share, seed)] = True
         return self.subset(~test), self.subset(test)
 
     def split_one_per_user(self, seed: int = 0) -> tuple[Ratings, Ratings]:
@@ -320,6 +301,13 @@ class Ratings:
     def __repr__(self) -> str:
         size = f"{self.n_users} users × {self.n_items} items, {self.n_ratings} ratings"
         return f"Ratings({size}, levels {shorten(format_levels(self.levels))})"
+
+
+def drawn_at_random(n_ratings: int, share: float, seed: int) -> NDArray[np.int64]:
+    """Return places of a share of the ratings, in stored order, that is drawn at random."""
+    if not 0 < number(share) < 1:
+        raise SettingsError(f"test_share must lie between 0 and 1, got {show(share)}.")
+    return _generator(seed).permutation(n_ratings)[: round(share * n_ratings)]
 
 
 def _both_views(by_user: ByUser, n_items: int) -> RatingArrays:

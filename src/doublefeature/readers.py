@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature._delimited import Layout, display_name, moments_of, opened, read_delimited, split_row
+from doublefeature._parts import PARQUET, join_rows, named_rows, part_files, ratings_of, show_name
+from doublefeature._rows import RawRows, encode
 from doublefeature.errors import MissingExtraError, RatingsError, show
 from doublefeature.levels import Level, Levels, check_levels, number
-from doublefeature.ratings import Duplicates, Ratings
+from doublefeature.ratings import Covariates, Duplicates, Ratings
 
 SEPARATORS = ("::", "\t", ";", ",", "|")
 KNOWN_NAMES = {
@@ -77,8 +79,9 @@ def read_ratings(
     Parameters
     ----------
     source
-        Path of a text file (CSV, TSV, MovieLens ``::``; gzipped or not) or of a ``.parquet`` file, or a
-        frame: pandas, polars (eager or lazy), Arrow table, DuckDB relation.
+        Path of a text file (CSV, TSV, MovieLens ``::``; gzipped or not) or of a ``.parquet`` file, of a folder
+        of either, read in the order of names, or a frame: pandas, polars (eager or lazy), Arrow table, DuckDB
+        relation.
     levels
         Ordered levels such as ``"1..5"`` or ``"low<mid<high"``; None reads them off the data
         (`Ratings.from_triples` says how).
@@ -103,14 +106,80 @@ def read_ratings(
     Ratings(610 users × 9724 items, 100836 ratings, levels 0.5..5:0.5)
     """
     scale = None if levels is None else check_levels(levels)
-    columns = Columns(user, item, rating, time)
+    reading = Reading(Columns(user, item, rating, time), separator, header, scale)
     if not isinstance(source, str | os.PathLike):
-        return _read_frame(source, columns, "frame", scale, duplicates)
-    path = Path(source)
-    if path.suffix.lower() == ".parquet":
-        return _read_frame(_scan_parquet(path), columns, display_name(path), scale, duplicates)
-    request = _Request(columns, separator, header, scale, display_name(path))
-    return read_delimited(path, request.layout, levels=scale, duplicates=duplicates)
+        rows = _frame_rows(source, reading.columns, "frame")
+    elif is_folder(Path(source)):
+        rows = reading.folder_rows(part_files(Path(source)), display_name(Path(source)))
+    else:
+        rows = reading.rows(Path(source))
+    return ratings_of(rows, scale, duplicates)
+
+
+def ratings_folder(
+    path: str | os.PathLike[str],
+    *,
+    levels: str | Iterable[Level] | None = None,
+    user: str | int | None = None,
+    item: str | int | None = None,
+    rating: str | int | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    duplicates: Duplicates = "error",
+) -> RatingsFolder:
+    """Return a folder of files that workers are to read (see `read_ratings` for the parameters)."""
+    scale = None if levels is None else check_levels(levels)
+    reading = Reading(Columns(user, item, rating), separator, header, scale)
+    part_files(Path(path))
+    return RatingsFolder(Path(path).resolve(), reading, duplicates)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is that of a folder; one that cannot be a path is not."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files of ratings are to be read; None where the file says it."""
+
+    columns: Columns = Columns()
+    separator: str | None = None
+    header: bool | None = None
+    levels: Levels | None = None
+
+    def rows(self, path: Path) -> RawRows:
+        """Read the rows of a file."""
+        if path.suffix.lower() == PARQUET:
+            return _frame_rows(_scan_parquet(path), self.columns, display_name(path))
+        request = _Request(self.columns, self.separator, self.header, self.levels, display_name(path))
+        return read_delimited(path, request.layout)
+
+    def folder_rows(self, files: Sequence[Path], source: str) -> RawRows:
+        """Read the rows of several files of a folder, one after the other."""
+        return join_rows([named_rows(self.rows(file), show_name(file)) for file in files], source)
+
+
+@dataclass(frozen=True)
+class RatingsFolder:
+    """A folder of ratings files that are not read yet: by workers, each some of them, or here as a whole."""
+
+    path: Path
+    reading: Reading = Reading()
+    duplicates: Duplicates = "error"
+    covariates: Callable[[Sequence[Hashable], Sequence[Hashable]], Covariates] | None = None
+    """What is known of users and items besides, given their ids."""
+
+    def read(self) -> Ratings:
+        """Read all files here."""
+        rows = self.reading.folder_rows(part_files(self.path), display_name(self.path))
+        ratings = ratings_of(rows, self.reading.levels, self.duplicates)
+        if self.covariates is None:
+            return ratings
+        return replace(ratings, covariates=self.covariates(ratings.users, ratings.items))
 
 
 def read_pairs(source: str | os.PathLike[str]) -> list[tuple[str, str]]:
@@ -257,7 +326,7 @@ def _scan_parquet(path: Path) -> Any:
     return pl.scan_parquet(path, glob=False)
 
 
-def _read_frame(frame: Any, columns: Columns, source: str, levels: Levels | None, duplicates: Duplicates) -> Ratings:
+def _frame_rows(frame: Any, columns: Columns, source: str) -> RawRows:
     try:
         table = nw.from_native(frame, pass_through=True)
         if not isinstance(table, nw.DataFrame | nw.LazyFrame):
@@ -275,7 +344,7 @@ def _read_frame(frame: Any, columns: Columns, source: str, levels: Levels | None
     except Exception as problem:
         reason = show(f"{type(problem).__name__}: {problem}")
         raise RatingsError(f"{source}: the frame cannot be read ({reason}). Check its columns.") from problem
-    return Ratings.from_triples(users, items, values, levels=levels, times=times, source=source, duplicates=duplicates)
+    return RawRows(encode(users), encode(items), encode(values), source, times=times)
 
 
 def _column(series: nw.Series[Any], source: str) -> Iterable[Hashable]:

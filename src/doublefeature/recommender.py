@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,25 +20,27 @@ from doublefeature import answers
 from doublefeature.answers import RankedItem, Recommendation, SimilarItem, Wanted
 from doublefeature.config import Moves, Priors, Schedule, check_seed, preset
 from doublefeature.errors import NotFittedError
-from doublefeature.folds_in import FoldsIn
 from doublefeature.inference.diagnostics import Diagnosis, diagnose
+from doublefeature.inference.engines import THREADS
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.item_table import ItemTable
 from doublefeature.levels import Level
 from doublefeature.model.choices import check_covariates
+from doublefeature.over_workers import OverWorkers, whole_ratings
 from doublefeature.posterior import features, ranking, similar
-from doublefeature.posterior.draws import Draw, Posterior
+from doublefeature.posterior.draws import Draw
 from doublefeature.posterior.explain import Explanation, explain
 from doublefeature.posterior.feature_summary import FeatureSummary
 from doublefeature.posterior.predict import Codes, predict_levels
 from doublefeature.posterior.prediction import Prediction, level_values
 from doublefeature.posterior.steady import kept_features
 from doublefeature.posterior.store import ModelFolder
-from doublefeature.ratings import Ratings
-from doublefeature.readers import read_ratings
+
+if TYPE_CHECKING:
+    from doublefeature.inference.teams import Team
 
 
-class DoubleFeature(FoldsIn):
+class DoubleFeature(OverWorkers):
     """Predict ordinal ratings through overlapping features of users and items.
 
     Parameters
@@ -48,7 +50,12 @@ class DoubleFeature(FoldsIn):
     priors, schedule, moves
         What the model is, how long it runs, how a sweep goes. `priors` replaces the preset's.
     seed
-        Fixes every random number; the draws do not depend on threads.
+        Fixes every random number; the draws depend neither on threads nor on workers.
+    engine
+        Where chains run: `threads` of this process; `dask` for a local cluster, `dask://host:port` or
+        `tls://host:port` for the workers of a scheduler; or a team (`doublefeature.inference.teams.Team`).
+    workers
+        Most workers to use; None: every core, or every worker there is.
 
     Examples
     --------
@@ -56,19 +63,6 @@ class DoubleFeature(FoldsIn):
     >>> model = df.DoubleFeature(seed=1).fit("ratings.csv")      # doctest: +SKIP
     >>> model.predict([("u17", "Alien")]).proba                  # doctest: +SKIP
     """
-
-    ratings_: Ratings
-    """What the model was fitted on."""
-    heldout_: Ratings | None
-    """What was kept out to measure its quality."""
-    posterior_: Posterior
-    priors_: Priors
-    schedule_: Schedule
-    moves_: Moves
-    items_: ItemTable
-    finished_: bool
-    """False when the fit was stopped before its end."""
-    _folder: Path | None = None
 
     def __init__(
         self,
@@ -78,12 +72,16 @@ class DoubleFeature(FoldsIn):
         schedule: Schedule | None = None,
         moves: Moves | None = None,
         seed: int = 0,
+        engine: str | Team = THREADS,
+        workers: int | None = None,
     ) -> None:
         self.preset = preset
         self.priors = priors
         self.schedule = schedule
         self.moves = moves
         self.seed = seed
+        self.engine: Any = engine
+        self.workers = workers
 
     def fit(
         self,
@@ -96,6 +94,8 @@ class DoubleFeature(FoldsIn):
         stop: threading.Event | None = None,
     ) -> Self:
         """Sample the posterior given ratings: a `Ratings`, a path, or a data frame.
+
+        Workers read the files of a folder themselves, given its path or a `RatingsFolder`.
 
         Parameters
         ----------
@@ -112,12 +112,14 @@ class DoubleFeature(FoldsIn):
         self.priors_ = self.priors or preset(self.preset)
         self.schedule_ = self.schedule or Schedule()
         self.moves_ = self.moves or Moves()
-        data = ratings if isinstance(ratings, Ratings) else read_ratings(ratings)
-        check_covariates(self.priors_, data.covariates)
-        self.ratings_, self.heldout_ = data.split(holdout, seed=seed) if holdout else (data, None)
         self.items_ = items or {}
         self._folder = None
         self._forget()
+        if self.engine != THREADS:
+            return self._fit_over_workers(ratings, holdout, out, progress, stop)
+        data = whole_ratings(ratings)
+        check_covariates(self.priors_, data.covariates)
+        self.ratings_, self.heldout_ = data.split(holdout, seed=seed) if holdout else (data, None)
         if out is None:
             from doublefeature.inference.chain import sample
 
@@ -162,17 +164,22 @@ class DoubleFeature(FoldsIn):
         threads: int | None = None,
         progress: ProgressCallback | None = None,
         stop: threading.Event | None = None,
+        engine: Any = THREADS,
+        workers: int | None = None,
     ) -> Self:
         """Go on with a fit that was interrupted, or lengthen a finished one to so many sweeps per chain.
 
-        The draws are those the run would have made without the break.
+        The draws are those the run would have made without the break, by whatever engine it was begun.
         """
-        folder = ModelFolder.open(Path(path))
+        folder = ModelFolder.open(Path(path), whole=engine == THREADS)
         if sweeps is not None:
             from doublefeature.inference.fit import extend
 
             extend(folder, sweeps)
-        return cls._of(folder)._run(folder, progress, stop, threads)
+        model = cls._of(folder)
+        if engine == THREADS:
+            return model._run(folder, progress, stop, threads)
+        return model._run_over_workers(folder, engine, workers, progress, stop)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a new folder."""
@@ -323,7 +330,10 @@ class DoubleFeature(FoldsIn):
             seed=folder.seed,
         )
         model.priors_, model.schedule_, model.moves_ = folder.priors, folder.schedule, folder.moves
-        model.ratings_, model.heldout_, model.items_ = folder.ratings, folder.heldout, folder.items or {}
+        model.items_ = folder.items or {}
+        model._source = folder
+        if folder.holds_ratings:
+            model.ratings_, model.heldout_ = folder.ratings, folder.heldout
         return model
 
     def _run(
@@ -335,15 +345,12 @@ class DoubleFeature(FoldsIn):
     ) -> Self:
         from doublefeature.inference.fit import fit_into
 
-        self.finished_ = fit_into(folder, progress=progress, stop=stop, threads=threads)
-        self.schedule_ = folder.schedule
-        self.posterior_ = folder.posterior()
-        self._folder = folder.path
-        return self
+        fit_into(folder, progress=progress, stop=stop, threads=threads)
+        return self._after_run(folder)
 
     def _forget(self) -> None:
         """Drop what followed from an earlier fit."""
-        for name in ("allocation_", "aligner_", "features_", "fold_base_"):
+        for name in ("ratings_", "heldout_", "allocation_", "aligner_", "features_", "fold_base_"):
             self.__dict__.pop(name, None)
 
     def _check_fitted(self) -> None:

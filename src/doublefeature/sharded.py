@@ -21,11 +21,13 @@ from doublefeature.answers import RankedItem, Recommendation
 from doublefeature.config import Moves, Priors, Schedule, Sharding, check_seed, preset
 from doublefeature.errors import NotFittedError, SettingsError
 from doublefeature.inference.diagnostics import diagnose
+from doublefeature.inference.engines import THREADS
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.inference.shard_diagnosis import ShardedDiagnosis
 from doublefeature.item_table import ItemTable
 from doublefeature.levels import Level
 from doublefeature.model.choices import check_covariates
+from doublefeature.over_workers import whole_ratings
 from doublefeature.posterior import ranking
 from doublefeature.posterior.disk import disk_problems
 from doublefeature.posterior.draws import Posterior
@@ -38,8 +40,6 @@ from doublefeature.posterior.shard_manifest import Consensus
 from doublefeature.posterior.shard_users import split_users
 from doublefeature.posterior.sharding import ShardedFolder
 from doublefeature.posterior.sharding import is_sharded as is_sharded
-from doublefeature.ratings import Ratings
-from doublefeature.readers import read_ratings
 from doublefeature.recommender import DoubleFeature
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class ShardedDoubleFeature(DoubleFeature):
     sharding
         How many shards, and how they become one.
     engine
-        Where shards run: `threads`, `processes`, or an object with an engine's four methods.
+        Where shards run: `threads`, `processes`, `dask` (see `DoubleFeature`), or an object with an engine's four
+        methods. Workers of Dask must see the folder of the model.
     preset, priors, schedule, moves, seed
         As of `DoubleFeature`; every shard runs all chains of the schedule.
     """
@@ -75,9 +76,10 @@ class ShardedDoubleFeature(DoubleFeature):
         schedule: Schedule | None = None,
         moves: Moves | None = None,
         seed: int = 0,
-        engine: str | Engine = "threads",
+        engine: str | Engine = THREADS,
+        workers: int | None = None,
     ) -> None:
-        super().__init__(preset=preset, priors=priors, schedule=schedule, moves=moves, seed=seed)
+        super().__init__(preset=preset, priors=priors, schedule=schedule, moves=moves, seed=seed, workers=workers)
         self.sharding = sharding
         self.engine = engine
         self._models: dict[int, DoubleFeature] = {}
@@ -99,7 +101,7 @@ class ShardedDoubleFeature(DoubleFeature):
             raise SettingsError("a model over shards is kept in a folder while it is fitted: give out.")
         seed = check_seed(self.seed)
         priors = self.priors or preset(self.preset)
-        data = ratings if isinstance(ratings, Ratings) else read_ratings(ratings)
+        data = whole_ratings(ratings)
         check_covariates(priors, data.covariates)
         train, heldout = data.split(holdout, seed=seed) if holdout else (data, None)
         folder = create_sharded(
@@ -132,7 +134,8 @@ class ShardedDoubleFeature(DoubleFeature):
         threads: int | None = None,
         progress: ProgressCallback | None = None,
         stop: threading.Event | None = None,
-        engine: str | Engine = "threads",
+        engine: Any = THREADS,
+        workers: int | None = None,
     ) -> Self:
         """Go on with shards that are not finished, or lengthen all to so many sweeps per chain and merge anew."""
         folder = ShardedFolder.open(path)
@@ -140,7 +143,7 @@ class ShardedDoubleFeature(DoubleFeature):
             with folder.writing():
                 folder.lengthen(sweeps)
         model = cls._over(folder)
-        model.engine = engine
+        model.engine, model.workers = engine, workers
         return model._go_on(progress, stop, threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -329,7 +332,8 @@ class ShardedDoubleFeature(DoubleFeature):
     ) -> Self:
         from doublefeature.inference.sharded_fit import fit_shards
 
-        fit_shards(self.folder_, engine=self.engine, threads=threads, progress=progress, stop=stop)
+        run = {"engine": self.engine, "workers": self.workers, "threads": threads}
+        fit_shards(self.folder_, **run, progress=progress, stop=stop)
         return self._answerable()
 
     def _answerable(self) -> Self:

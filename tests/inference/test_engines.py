@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from doublefeature.errors import EnvironmentProblem, InputError, SettingsError
+from doublefeature.errors import EnvironmentProblem, InputError, MissingExtraError, SettingsError
 from doublefeature.inference.engines import SerialEngine, Task, ThreadEngine, engine_of, run_tasks
 from doublefeature.inference.processes import ProcessEngine
 
@@ -137,5 +138,13 @@ def test_killed_by_its_id_from_outside(tmp_path):
 
 
 def test_unknown_engines_are_refused():
-    with pytest.raises(SettingsError, match="'threads' or 'processes'"):
+    with pytest.raises(SettingsError, match="must be threads, processes, dask"):
         engine_of("spark", 1)
+
+
+def test_the_extra_is_named_when_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "doublefeature.inference.dask_engine", raising=False)
+    monkeypatch.delattr("doublefeature.inference.dask_engine", raising=False)
+    with pytest.raises(MissingExtraError, match=r"pip install 'doublefeature\[dask\]'"):
+        engine_of("dask", 1)

@@ -22,7 +22,7 @@ def test_the_fuzz_sees_a_loader_without_checksums(tmp_path, monkeypatch):
         except FileNotFoundError:
             raise StoreError("it is missing") from None
 
-    monkeypatch.setattr(loading, "_read", trusting)
+    monkeypatch.setattr(loading, "read_entry", trusting)
     with pytest.raises(AssertionError, match="opened with other content"):
         fuzz(tmp_path / "model", 300)
 

@@ -12,6 +12,7 @@ from doublefeature.cli.output import print_json, say
 from doublefeature.ratings import Ratings
 
 if TYPE_CHECKING:
+    from doublefeature.covariates import R
     from doublefeature.item_table import ItemTable
 
 app = typer.Typer(no_args_is_help=True, help="Look at ratings before fitting them.")
@@ -35,8 +36,8 @@ def load_ratings(
 
 
 def attach_covariates(
-    ratings: Ratings, items: ItemTable | None, users: Path | None, item_names: str | None, user_names: str | None
-) -> Ratings:
+    ratings: R, items: ItemTable | None, users: Path | None, item_names: str | None, user_names: str | None
+) -> R:
     """Return the ratings with the columns that were asked for, names with commas between."""
     from doublefeature.covariates import with_covariates
     from doublefeature.item_table import read_users

@@ -27,6 +27,7 @@ from doublefeature.errors import SettingsError, show
 
 if TYPE_CHECKING:
     from doublefeature.ratings import Ratings
+    from doublefeature.readers import RatingsFolder
     from doublefeature.recommender import DoubleFeature
 
 _SECTIONS = ("priors", "moves", "schedule", "sharding")
@@ -47,14 +48,16 @@ class SecondStage(StrEnum):
     PAPER = "paper"
 
 
-class EngineName(StrEnum):
-    """Where shards run."""
-
-    THREADS = "threads"
-    PROCESSES = "processes"
-
-
-Engine = Annotated[EngineName, typer.Option(help="Where shards run: threads of this process, or processes.")]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="Where it runs: threads of this process; dask (a cluster on this machine), dask://host:port or "
+        "tls://host:port (a running scheduler); processes (shards only)."
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Most workers of Dask; default: every core, or every worker there is.")
+]
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
@@ -99,10 +102,15 @@ def build_model(
     )
 
 
-def over_shards(model: DoubleFeature, settings: dict[str, Any], plan: dict[str, Any], engine: str) -> DoubleFeature:
-    """Return the same model over shards if a file or an option asks for them."""
+def over_shards(
+    model: DoubleFeature, settings: dict[str, Any], plan: dict[str, Any], engine: str, workers: int | None = None
+) -> DoubleFeature:
+    """Return the model with its engine, over shards if a file or an option asks for them."""
     from doublefeature.config import Sharding
+    from doublefeature.inference.engines import check_engine
     from doublefeature.sharded import ShardedDoubleFeature
+
+    model.engine, model.workers = check_engine(engine), workers
 
     chosen = {**settings.get("sharding", {}), **{key: value for key, value in plan.items() if value is not None}}
     if not chosen:
@@ -117,11 +125,15 @@ def over_shards(model: DoubleFeature, settings: dict[str, Any], plan: dict[str, 
         moves=model.moves,
         seed=model.seed,
         engine=engine,
+        workers=workers,
     )
 
 
 def fit(
-    ratings: Annotated[Path, typer.Argument(help="Ratings: CSV, TSV, MovieLens, Parquet, gzip; or a data set's name.")],
+    ratings: Annotated[
+        Path,
+        typer.Argument(help="Ratings: CSV, TSV, MovieLens, Parquet, gzip; a folder of such files; a data set's name."),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder for the model.")],
     preset: Annotated[str | None, typer.Option(help="Model: full (default) or paper.")] = None,
     sweeps: Annotated[int | None, typer.Option(min=1, help="Sweeps per chain, warm-up included.")] = None,
@@ -138,7 +150,8 @@ def fit(
         Merge | None, typer.Option(help="How shards' item offsets become one; default: precision.")
     ] = None,
     second_stage: Annotated[SecondStage | None, typer.Option(help="What follows the merge; default: refresh.")] = None,
-    engine: Engine = EngineName.THREADS,
+    engine: Engine = "threads",
+    workers: Workers = None,
     levels: Levels = None,
     items: ItemFile = None,
     item_covariates: ItemCovariates = None,
@@ -153,20 +166,40 @@ def fit(
     item: ItemColumn = None,
     rating: RatingColumn = None,
 ) -> None:
-    """Fit a model and write its posterior into a new folder. Ctrl-C leaves a folder that `resume` goes on with."""
+    """Fit a model and write its posterior into a new folder. Ctrl-C leaves a folder that `resume` goes on with.
+
+    With the engine dask every worker holds some of the ratings, and reads them itself from a folder of files. The draws
+    are the same by any engine and with any number of workers.
+    """
     from doublefeature.item_table import read_items
+    from doublefeature.readers import ratings_folder
 
     settings = read_config(config)
     plan = {"sweeps": sweeps, "warmup": warmup, "thin": thin, "chains": chains, "threads": threads}
     model = build_model(settings, preset, seed, plan)
     split = {"shards": shards, "merge": merge and merge.value, "second_stage": second_stage and second_stage.value}
-    model = over_shards(model, settings, split, engine.value)
+    model = over_shards(model, settings, split, engine, workers)
     share = holdout if holdout is not None else settings.get("holdout", 0.05)
     table = read_items(items) if items is not None else None
-    data = _with_database(load_ratings(ratings, levels, user, item, rating), database)
-    data = attach_covariates(data, table, users, item_covariates, user_covariates)
+    wanted = table, users, item_covariates, user_covariates
+    data: Ratings | RatingsFolder
+    if _stays_in_parts(model, ratings, database):
+        files = ratings_folder(ratings, levels=levels, user=user, item=item, rating=rating)
+        data = attach_covariates(files, *wanted)
+    else:
+        whole = _with_database(load_ratings(ratings, levels, user, item, rating), database)
+        data = attach_covariates(whole, *wanted)
     compile_first(model)
     _run(lambda watch: model.fit(data, items=table, holdout=share, out=out, **watch), out)
+
+
+def _stays_in_parts(model: DoubleFeature, path: Path, database: str | None) -> bool:
+    """Whether workers read the ratings themselves: a folder of files, unless something needs all of them here."""
+    from doublefeature.inference.engines import is_dask
+    from doublefeature.sharded import ShardedDoubleFeature
+
+    whole = isinstance(model, ShardedDoubleFeature) or database is not None
+    return is_dask(model.engine) and path.is_dir() and not whole
 
 
 def _with_database(ratings: Ratings, database: str | None) -> Ratings:
@@ -187,15 +220,21 @@ def resume(
         int | None, typer.Option(min=1, help="New total of sweeps per chain; default: as planned.")
     ] = None,
     threads: Threads = None,
-    engine: Engine = EngineName.THREADS,
+    engine: Engine = "threads",
+    workers: Workers = None,
 ) -> None:
-    """Go on with an interrupted fit, or make a finished one longer."""
+    """Go on with an interrupted fit, or make a finished one longer, by any engine."""
+    from doublefeature.inference.engines import check_engine
     from doublefeature.recommender import DoubleFeature
     from doublefeature.sharded import ShardedDoubleFeature, is_sharded
 
-    plan: dict[str, Any] = {"sweeps": sweeps, "threads": threads}
+    plan: dict[str, Any] = {
+        "sweeps": sweeps,
+        "threads": threads,
+        "engine": check_engine(engine),
+        "workers": workers,
+    }
     if is_sharded(model):
-        plan["engine"] = engine.value
         _run(lambda watch: ShardedDoubleFeature.resume(model, **plan, **watch), model)
         return
     _run(lambda watch: DoubleFeature.resume(model, **plan, **watch), model)
@@ -214,7 +253,7 @@ def _run(work: Any, out: Path) -> None:
     with stop_on_signals() as stop:
         with shown_progress() as progress:
             fitted = work({"progress": progress, "stop": stop})
-        if fitted.finished_:
+        if fitted.finished_ and (fitted.holds_ratings_ or isinstance(fitted, ShardedDoubleFeature)):
             write_card(fitted, out)
     if not fitted.finished_:
         done = "what is done of the shards is" if is_sharded(out) else f"{len(fitted.posterior_)} draws are"

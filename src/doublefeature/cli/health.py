@@ -19,6 +19,7 @@ _EXTRAS = {
     "arviz": ("xarray", "h5netcdf"),
     "study": ("libmf",),
     "server": ("fastapi", "sqlalchemy", "psycopg"),
+    "dask": ("dask", "distributed"),
 }
 
 

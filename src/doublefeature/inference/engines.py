@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, Protocol
 from doublefeature.errors import DoubleFeatureError, EnvironmentProblem, InputError, SettingsError
 from doublefeature.inference.progress import ProgressCallback
 
+THREADS = "threads"
+"""The engine that is there without being asked for."""
 TRIES = 3
 """How often a task is tried in all."""
 _PATIENCE = 0.2
@@ -170,12 +172,29 @@ class ThreadEngine:
         self._pool.shutdown(wait=True)
 
 
+def is_dask(name: object) -> bool:
+    """Whether a name is that of a Dask engine: `dask`, `dask://host:port` or `tls://host:port`."""
+    return isinstance(name, str) and (name == "dask" or name.startswith(("dask://", "tls://")))
+
+
+def check_engine(name: str) -> str:
+    """Return the name of an engine if it is one."""
+    if name in (THREADS, "processes") or is_dask(name):
+        return name
+    raise SettingsError(f"engine must be threads, processes, dask, dask://host:port or tls://host:port, got {name!r}.")
+
+
 def engine_of(name: str, workers: int, progress: ProgressCallback | None = None) -> Engine:
-    """Return the engine of a name: `threads` of this process, or child `processes`."""
-    if name == "threads":
+    """Return the engine of a name: `threads` of this process, child `processes`, or Dask (see `is_dask`)."""
+    if check_engine(name) == THREADS:
         return ThreadEngine(workers, progress)
     if name == "processes":
         from doublefeature.inference.processes import ProcessEngine
 
         return ProcessEngine(workers)
-    raise SettingsError(f"engine must be 'threads' or 'processes', got {name!r}.")
+    from doublefeature.inference.team_models import dask_engine
+
+    connection = dask_engine().Connection(name, workers if name == "dask" else None)
+    from doublefeature.inference.dask_tasks import DaskEngine
+
+    return DaskEngine(connection)

@@ -19,6 +19,7 @@ def fit_shards(
     folder: ShardedFolder,
     *,
     engine: str | Engine = "threads",
+    workers: int | None = None,
     threads: int | None = None,
     progress: ProgressCallback | None = None,
     stop: threading.Event | None = None,
@@ -32,6 +33,8 @@ def fit_shards(
     ----------
     engine
         A name (see `engine_of`), or an object with an engine's four methods, which the caller closes.
+    workers
+        Most workers of an engine made here; None: as many as threads, or every Dask worker there is.
     threads
         Threads in all, in place of the schedule's; with an engine of the caller's, threads of each task.
     stop
@@ -43,9 +46,9 @@ def fit_shards(
     if not isinstance(engine, str):
         with folder.writing():
             return _run(folder, engine, total, stop, tries)
-    workers = min(total, folder.sharding.shards)
-    each = total // workers if threads_may_nest() else min(total // workers, folder.whole.schedule.chains)
-    made = engine_of(engine, workers, progress)
+    count = min(workers or total, folder.sharding.shards)
+    each = max(total // count, 1) if threads_may_nest() else max(min(total // count, folder.whole.schedule.chains), 1)
+    made = engine_of(engine, count, progress)
     try:
         with folder.writing():
             return _run(folder, made, each, stop, tries)

@@ -15,6 +15,7 @@ from doublefeature.posterior.creating import ModelParts
 from doublefeature.posterior.shard_users import ratings_of, split_users
 from doublefeature.posterior.sharding import ShardedFolder
 from doublefeature.posterior.store import ModelFolder
+from doublefeature.ratings import Ratings
 
 FIRST_STAGE, SECOND_STAGE, MERGE = range(1, 4)
 """Streams of random numbers."""
@@ -29,6 +30,8 @@ def create_sharded(path: Path, sharding: Sharding, parts: ModelParts) -> Sharded
     """Make the folder of a model over shards."""
     sharding.shard_priors(parts["priors"])
     ratings = parts["ratings"]
+    if not isinstance(ratings, Ratings):
+        raise SettingsError("shards need all ratings in one place.")
     groups = split_users(ratings.n_users, sharding.shards, parts["seed"])
     if parts["schedule"].chains * parts["schedule"].draws_per_chain < 2:
         raise SettingsError("merging shards needs two draws or more of each. Give more sweeps or more chains.")

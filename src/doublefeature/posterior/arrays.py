@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -29,20 +29,33 @@ _NAMES = {np.dtype(code): name for name, code in TYPES.items()}
 _ENTRY_KEYS = {"dtype", "shape", "data_offsets"}
 
 
-def encode_arrays(arrays: Mapping[str, NDArray[Any]]) -> list[bytes]:
-    """Return the parts of a file that holds these arrays: wide types first, so that each lies where it can be used."""
+class Streamed(NamedTuple):
+    """An array that comes in pieces: its type, its shape, and its bytes in order, the lowest of a number first."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    pieces: Iterable[bytes]
+
+
+def encode_arrays(arrays: Mapping[str, NDArray[Any] | Streamed]) -> Iterator[bytes]:
+    """Yield the parts of a file that holds these arrays: wide types first, so that each lies where it can be used."""
     header: dict[str, dict[str, Any]] = {}
-    body: list[bytes] = []
+    ordered = sorted(arrays.items(), key=lambda pair: (-pair[1].dtype.itemsize, pair[0]))
     place = 0
-    for name, array in sorted(arrays.items(), key=lambda pair: (-pair[1].dtype.itemsize, pair[0])):
+    for name, array in ordered:
+        end = place + math.prod(array.shape) * array.dtype.itemsize
         kind = _NAMES[array.dtype.newbyteorder("<")]
-        data = np.ascontiguousarray(array, TYPES[kind]).tobytes()
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [place, place + len(data)]}
-        body.append(data)
-        place += len(data)
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [place, end]}
+        place = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return [len(text).to_bytes(8, "little"), text, *body]
+    yield len(text).to_bytes(8, "little")
+    yield text
+    for name, array in ordered:
+        if isinstance(array, Streamed):
+            yield from array.pieces
+        else:
+            yield np.ascontiguousarray(array, TYPES[header[name]["dtype"]]).tobytes()
 
 
 def decode_arrays(data: Bytes) -> Arrays:
@@ -52,22 +65,13 @@ def decode_arrays(data: Bytes) -> Arrays:
     length = int.from_bytes(data[:8].tobytes(), "little")
     if length > min(HEADER_LIMIT, data.size - 8) or length % 8:
         raise StoreError(f"a header of {length} bytes is not possible here")
-    header = strict_json(data[8 : 8 + length].tobytes())
-    if not isinstance(header, dict):
-        raise StoreError("the header is not a JSON object")
     body = data[8 + length :]
-    entries = sorted((_entry(name, value) for name, value in header.items()), key=lambda entry: entry[2:])
-    end = 0
-    for entry in entries:
-        if entry.start != end:
-            raise StoreError(f"array {show(entry.name)} does not follow the one before")
-        end = entry.stop
-    if end != body.size:
-        raise StoreError(f"the arrays take {end} bytes of {body.size}")
-    return {entry.name: _view(body, entry) for entry in entries}
+    return {entry.name: _view(body, entry) for entry in read_header(data[8 : 8 + length].tobytes(), body.size)}
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
+    """Type, place and shape of an array among the bytes that follow the header."""
+
     name: str
     kind: np.dtype[Any]
     start: int
@@ -75,7 +79,23 @@ class _Entry(NamedTuple):
     shape: tuple[int, ...]
 
 
-def _entry(name: str, value: object) -> _Entry:
+def read_header(text: bytes, size: int) -> list[Entry]:
+    """Return what a header says, after checking it against the number of bytes that follow it."""
+    header = strict_json(text)
+    if not isinstance(header, dict):
+        raise StoreError("the header is not a JSON object")
+    entries = sorted((_entry(name, value) for name, value in header.items()), key=lambda entry: entry[2:])
+    end = 0
+    for entry in entries:
+        if entry.start != end:
+            raise StoreError(f"array {show(entry.name)} does not follow the one before")
+        end = entry.stop
+    if end != size:
+        raise StoreError(f"the arrays take {end} bytes of {size}")
+    return entries
+
+
+def _entry(name: str, value: object) -> Entry:
     if not isinstance(value, dict) or set(value) != _ENTRY_KEYS or value["dtype"] not in list(TYPES):
         raise StoreError(f"array {show(name)} is not described as it must be")
     shape, offsets = value["shape"], value["data_offsets"]
@@ -85,7 +105,7 @@ def _entry(name: str, value: object) -> _Entry:
     start, stop = offsets
     if stop - start != math.prod(shape) * kind.itemsize or start % kind.itemsize:
         raise StoreError(f"array {show(name)} does not fit its place")
-    return _Entry(name, kind, start, stop, tuple(shape))
+    return Entry(name, kind, start, stop, tuple(shape))
 
 
 def _counts(values: object) -> bool:
@@ -94,7 +114,7 @@ def _counts(values: object) -> bool:
     return all(type(value) is int and 0 <= value <= DIMENSION_LIMIT for value in values)
 
 
-def _view(body: Bytes, entry: _Entry) -> NDArray[Any]:
+def _view(body: Bytes, entry: Entry) -> NDArray[Any]:
     view = body[entry.start : entry.stop].view(entry.kind).reshape(entry.shape)
     return view.astype(entry.kind.newbyteorder("="), copy=False)
 

@@ -53,16 +53,17 @@ def card_page(facts: Mapping[str, Mapping[str, str]]) -> str:
 
 def data_lines(folder: ModelFolder) -> dict[str, str]:
     """Return what a model was fitted on."""
-    ratings = folder.ratings
+    outline = folder.outline
+    users, items = len(outline.users), len(outline.items)
     lines = {
-        "users": str(ratings.n_users),
-        "items": str(ratings.n_items),
-        "ratings": f"{ratings.n_ratings} ({ratings.density:.2%} of all pairs)",
-        "levels": format_levels(ratings.levels),
-        "fingerprint": ratings.fingerprint,
+        "users": str(users),
+        "items": str(items),
+        "ratings": f"{outline.n_ratings} ({outline.n_ratings / max(1, users * items):.2%} of all pairs)",
+        "levels": format_levels(outline.levels),
+        "fingerprint": folder.fingerprint,
     }
-    if folder.heldout is not None:
-        lines["kept out"] = f"{folder.heldout.n_ratings} ratings"
+    if folder.n_heldout:
+        lines["kept out"] = f"{folder.n_heldout} ratings"
     return lines
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
+
+from numpy.typing import NDArray
 
 from doublefeature._delimited import display_name
 from doublefeature._version import __version__
 from doublefeature.config import Moves, Priors, Schedule, check_seed
 from doublefeature.errors import StoreError
 from doublefeature.model.state import build_model
-from doublefeature.posterior.arrays import Arrays, encode_arrays
+from doublefeature.outline import Outline, StreamedRatings
+from doublefeature.posterior.arrays import Streamed, encode_arrays
 from doublefeature.posterior.disk import PARTIAL, Disk, disk_problems, write_file
 from doublefeature.posterior.loading import MANIFEST, Contents, LoadedChain
 from doublefeature.posterior.manifest import TABLES, Manifest, StoredChain, StoredFile, table_file
@@ -29,7 +33,7 @@ _FIRST_FILES = frozenset(
 class ModelParts(TypedDict):
     """What a model folder is made of, besides draws."""
 
-    ratings: Ratings
+    ratings: Ratings | StreamedRatings
     priors: Priors
     schedule: Schedule
     moves: Moves
@@ -37,30 +41,31 @@ class ModelParts(TypedDict):
     preset: str
     items: NotRequired[ItemColumns | None]
     """Columns of items by raw id, such as titles; items that are not in the ratings are left out."""
-    heldout: NotRequired[Ratings | None]
+    heldout: NotRequired[Ratings | StreamedRatings | None]
     """Ratings with the same ids and levels that were kept out of the fit."""
 
 
 def write_first_files(folder: Path, parts: ModelParts, disk: Disk) -> Contents:
     """Make the folder and write its tables; it becomes a model when the manifest returned here is written."""
     ratings, heldout, seed = parts["ratings"], parts.get("heldout"), check_seed(parts["seed"])
-    tables = {
-        "users": encode_ids(ratings.users, "user"),
-        "items": encode_ids(ratings.items, "item"),
+    outline = ratings.outline
+    tables: dict[str, dict[str, NDArray[Any] | Streamed]] = {
+        "users": {**encode_ids(outline.users, "user")},
+        "items": {**encode_ids(outline.items, "item")},
         "ratings": encode_ratings(ratings),
     }
     if heldout is not None:
-        _check_same_ids(heldout, ratings)
+        _check_same_ids(heldout.outline, outline)
         tables["heldout"] = encode_ratings(heldout)
-    columns, item_table = encode_item_table(parts.get("items") or {}, ratings.items)
+    columns, item_table = encode_item_table(parts.get("items") or {}, outline.items)
     if columns:
-        tables["item-table"] = item_table
+        tables["item-table"] = {**item_table}
     with disk_problems(folder, "writing"):
         _claim(folder, disk)
         written = {name: write_arrays(disk, folder, table_file(name), part) for name, part in tables.items()}
         disk.sync_directory(folder)
     chains = parts["schedule"].chains
-    model = build_model(parts["priors"], 0, 0, ratings.n_levels)
+    model = build_model(parts["priors"], 0, 0, len(outline.levels))
     manifest = Manifest(
         library=__version__,
         preset=parts["preset"],
@@ -68,10 +73,10 @@ def write_first_files(folder: Path, parts: ModelParts, disk: Disk) -> Contents:
         schedule=parts["schedule"],
         moves=parts["moves"],
         seed=seed,
-        levels=ratings.levels,
-        users=ratings.n_users,
-        items=ratings.n_items,
-        ratings=ratings.n_ratings,
+        levels=outline.levels,
+        users=len(outline.users),
+        items=len(outline.items),
+        ratings=outline.n_ratings,
         base=model.base,
         scales=tuple(model.scales.tolist()),
         fingerprint=ratings.fingerprint,
@@ -80,16 +85,17 @@ def write_first_files(folder: Path, parts: ModelParts, disk: Disk) -> Contents:
         chains=(StoredChain(),) * chains,
     )
     nothing = [LoadedChain([], None, None)] * chains
-    return Contents(manifest, ratings, heldout, tables.get("item-table"), nothing)
+    whole = None if isinstance(ratings, StreamedRatings) or isinstance(heldout, StreamedRatings) else (ratings, heldout)
+    return Contents(manifest, outline, whole, item_table if columns else None, nothing)
 
 
-def _check_same_ids(heldout: Ratings, ratings: Ratings) -> None:
+def _check_same_ids(heldout: Outline, ratings: Outline) -> None:
     ours, theirs = ((list(part.users), list(part.items), part.levels) for part in (ratings, heldout))
     if ours != theirs:
         raise StoreError("held-out ratings must have the ids and levels of the ratings, as `split` gives them")
 
 
-def write_arrays(disk: Disk, folder: Path, file: str, arrays: Arrays) -> StoredFile:
+def write_arrays(disk: Disk, folder: Path, file: str, arrays: Mapping[str, NDArray[Any] | Streamed]) -> StoredFile:
     """Write arrays whole or not at all and return the entry for the manifest."""
     written = write_file(disk, folder / file, encode_arrays(arrays))
     return StoredFile(file, written.sha256, written.size)

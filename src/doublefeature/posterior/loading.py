@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from doublefeature._delimited import display_name
 from doublefeature.errors import StoreError
 from doublefeature.model.state import State, build_model
+from doublefeature.outline import Outline
 from doublefeature.posterior.arrays import Arrays, decode_arrays
 from doublefeature.posterior.disk import disk_problems, read_file
 from doublefeature.posterior.draws import Draw, Posterior, Trace
 from doublefeature.posterior.manifest import MANIFEST_LIMIT, Manifest, StoredFile, read_manifest
+from doublefeature.posterior.rating_file import RatingFile
 from doublefeature.posterior.segments import Place, Sizes, decode_segment, decode_state, sizes_of
-from doublefeature.posterior.tables import check_item_table, decode_ids, decode_ratings
+from doublefeature.posterior.tables import Ids, check_item_table, decode_ids, decode_ratings
 from doublefeature.ratings import Covariates, Ratings
 
 MANIFEST = "manifest.json"
@@ -47,24 +49,28 @@ class Contents(NamedTuple):
     """All that a folder holds."""
 
     manifest: Manifest
-    ratings: Ratings
-    heldout: Ratings | None
+    outline: Outline
+    whole: tuple[Ratings, Ratings | None] | None
+    """Ratings, and those kept out; None when they were left on the disk."""
     item_table: Arrays | None
     chains: list[LoadedChain]
 
 
-def load_folder(path: Path) -> Contents:
-    """Read and check everything; while another process is writing, what it has just replaced is read again."""
+def load_folder(path: Path, *, whole: bool = True) -> Contents:
+    """Read and check everything; while another process is writing, what it has just replaced is read again.
+
+    Unless wanted as a whole, ratings are checked piece by piece and left on the disk.
+    """
     text = read_manifest_text(path)
     for _ in range(_TRIES):
         try:
-            return _load(path, text)
+            return _load(path, text, whole)
         except StoreError:
             again = read_manifest_text(path)
             if again == text:
                 raise
             text = again
-    return _load(path, text)
+    return _load(path, text, whole)
 
 
 def read_manifest_text(path: Path) -> bytes:
@@ -83,7 +89,7 @@ def read_manifest_text(path: Path) -> bytes:
             raise _damage(path, MANIFEST, problem) from None
 
 
-def _load(path: Path, text: bytes) -> Contents:
+def _load(path: Path, text: bytes, whole: bool) -> Contents:
     with checking(path, MANIFEST):
         manifest = read_manifest(text)
         levels = manifest.levels
@@ -93,24 +99,51 @@ def _load(path: Path, text: bytes) -> Contents:
         if list(manifest.scales) != model.scales.tolist():
             raise StoreError("the noise scales of users are not those of the priors")
     states = _read_states(path, manifest)
-    with checking(path, "users"):
-        users = decode_ids(read_entry(path, manifest.tables["users"]), manifest.users)
-    with checking(path, "items"):
-        items = decode_ids(read_entry(path, manifest.tables["items"]), manifest.items)
-    with checking(path, "ratings"):
-        ratings = decode_ratings(read_entry(path, manifest.tables["ratings"]), users, items, levels)
-        if ratings.n_ratings != manifest.ratings or ratings.fingerprint != manifest.fingerprint:
-            raise StoreError("the ratings are not those of the manifest")
-    heldout, item_table = None, None
-    if "heldout" in manifest.tables:
-        with checking(path, "heldout"):
-            heldout = decode_ratings(read_entry(path, manifest.tables["heldout"]), users, items, levels)
+    ids = _read_ids(path, manifest)
+    if whole:
+        both = _read_both(path, manifest, ids)
+        outline = both[0].outline
+    else:
+        both, outline = None, _read_outline(path, manifest, ids)
+    item_table = None
     if "item-table" in manifest.tables:
         with checking(path, "item-table"):
             item_table = read_entry(path, manifest.tables["item-table"])
             check_item_table(item_table, manifest.item_columns, manifest.items)
-    chains = _load_chains(path, manifest, states, ratings.covariates)
-    return Contents(manifest, ratings, heldout, item_table, chains)
+    chains = _load_chains(path, manifest, states, outline.covariates)
+    return Contents(manifest, outline, both, item_table, chains)
+
+
+def _read_ids(path: Path, manifest: Manifest) -> tuple[Ids, Ids]:
+    with checking(path, "users"):
+        users = decode_ids(read_entry(path, manifest.tables["users"]), manifest.users)
+    with checking(path, "items"):
+        items = decode_ids(read_entry(path, manifest.tables["items"]), manifest.items)
+    return users, items
+
+
+def _read_both(path: Path, manifest: Manifest, ids: tuple[Ids, Ids]) -> tuple[Ratings, Ratings | None]:
+    with checking(path, "ratings"):
+        ratings = decode_ratings(read_entry(path, manifest.tables["ratings"]), *ids, manifest.levels)
+        if ratings.n_ratings != manifest.ratings or ratings.fingerprint != manifest.fingerprint:
+            raise StoreError("the ratings are not those of the manifest")
+    if "heldout" not in manifest.tables:
+        return ratings, None
+    with checking(path, "heldout"):
+        return ratings, decode_ratings(read_entry(path, manifest.tables["heldout"]), *ids, manifest.levels)
+
+
+def _read_outline(path: Path, manifest: Manifest, ids: tuple[Ids, Ids]) -> Outline:
+    with checking(path, "ratings"):
+        outline = RatingFile(path, manifest.tables["ratings"]).outline(*ids, manifest.levels)
+        if outline.n_ratings != manifest.ratings:
+            raise StoreError("the ratings are not those of the manifest")
+        return outline
+
+
+def load_both(path: Path, manifest: Manifest, outline: Outline) -> tuple[Ratings, Ratings | None]:
+    """Read and check ratings that were left on the disk."""
+    return _read_both(path, manifest, (outline.users, outline.items))
 
 
 def load_chains(path: Path, manifest: Manifest, covariates: Covariates) -> list[LoadedChain]:

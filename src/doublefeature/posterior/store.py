@@ -38,7 +38,9 @@ from doublefeature.posterior.loading import (
     Contents,
     LoadedChain,
     ResumePoint,
+    checking,
     gather_chains,
+    load_both,
     load_chains,
     load_folder,
     read_manifest_text,
@@ -53,6 +55,7 @@ from doublefeature.posterior.manifest import (
     segment_file,
     write_manifest,
 )
+from doublefeature.posterior.rating_file import RatingFile
 from doublefeature.posterior.segments import (
     Place,
     decode_segment,
@@ -61,9 +64,8 @@ from doublefeature.posterior.segments import (
     encode_state,
     sizes_of,
 )
-from doublefeature.posterior.tables import (
-    decode_item_table,
-)
+from doublefeature.posterior.tables import decode_item_table
+from doublefeature.ratings import Ratings
 
 CARD = "card.md"
 _CHAIN_FILE = re.compile(r"chain-[0-9]+/(segment|resume)-[0-9]+\.safetensors(\.partial)?")
@@ -74,8 +76,10 @@ class ModelFolder:
 
     def __init__(self, path: Path, contents: Contents, disk: Disk) -> None:
         self.path = path
-        self.ratings = contents.ratings
-        self.heldout = contents.heldout
+        self.outline = contents.outline
+        if contents.whole is not None:
+            self._both = contents.whole
+        self._whole = contents.whole is not None
         self._manifest = contents.manifest
         self._item_table = contents.item_table
         self._chains: list[LoadedChain] | None = contents.chains
@@ -113,10 +117,10 @@ class ModelFolder:
         return made
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, disk: Disk | None = None) -> Self:
-        """Open a folder after checking every file that counts."""
+    def open(cls, path: str | os.PathLike[str], *, disk: Disk | None = None, whole: bool = True) -> Self:
+        """Open a folder after checking every file that counts; unless it is wanted whole, ratings stay on the disk."""
         folder = Path(path)
-        return cls(folder, load_folder(folder), disk or Disk())
+        return cls(folder, load_folder(folder, whole=whole), disk or Disk())
 
     @classmethod
     def save(
@@ -142,6 +146,42 @@ class ModelFolder:
             folder.append(trace, draws, draws[-1].to_state() if complete else None)
         folder.write_card(card_text(folder))
         return folder
+
+    @property
+    def ratings(self) -> Ratings:
+        """What the model is fitted on, read now if it was left on the disk."""
+        return self._both[0]
+
+    @property
+    def heldout(self) -> Ratings | None:
+        """What was kept out of the fit."""
+        return self._both[1]
+
+    @property
+    def holds_ratings(self) -> bool:
+        """Whether all ratings are in memory."""
+        return "_both" in self.__dict__
+
+    @property
+    def n_heldout(self) -> int:
+        """How many ratings were kept out of the fit."""
+        entry = self._manifest.tables.get("heldout")
+        with checking(self.path, "heldout"):
+            return 0 if entry is None else RatingFile(self.path, entry, check=False).n_ratings
+
+    @cached_property
+    def _both(self) -> tuple[Ratings, Ratings | None]:
+        return load_both(self.path, self._manifest, self.outline)
+
+    @property
+    def rating_file(self) -> RatingFile:
+        """What the model is fitted on, to be read in pieces."""
+        return RatingFile(self.path, self._manifest.tables["ratings"], check=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the ratings."""
+        return self._manifest.fingerprint
 
     @property
     def preset(self) -> str:
@@ -178,7 +218,7 @@ class ModelFolder:
         """Columns of items by raw id; None when none were given."""
         if self._item_table is None:
             return None
-        return decode_item_table(self._item_table, self._manifest.item_columns, self.ratings.items)
+        return decode_item_table(self._item_table, self._manifest.item_columns, self.outline.items)
 
     @property
     def sweeps_done(self) -> list[int]:
@@ -201,7 +241,7 @@ class ModelFolder:
 
     def _loaded(self) -> list[LoadedChain]:
         if self._chains is None:
-            self._chains = load_chains(self.path, self._manifest, self.ratings.covariates)
+            self._chains = load_chains(self.path, self._manifest, self.outline.covariates)
         return self._chains
 
     @contextmanager
@@ -211,7 +251,7 @@ class ModelFolder:
             with disk_problems(self.path, "writing"):
                 held.enter_context(sole_writer(self.path))
                 if read_manifest_text(self.path) != write_manifest(self._manifest):
-                    contents = load_folder(self.path)
+                    contents = load_folder(self.path, whole=self._whole)
                     self._manifest, self._chains = contents.manifest, contents.chains
                 self._remove_leftovers()
             yield
@@ -227,9 +267,9 @@ class ModelFolder:
         place = Place(chain, stored.sweeps, self.schedule)
         self._check_place(trace, place)
         arrays = encode_segment(trace, draws, place)
-        sizes = sizes_of(
-            self.priors, self.ratings.n_users, self.ratings.n_items, self.ratings.n_levels, self.ratings.covariates
-        )
+        outline = self.outline
+        counts = len(outline.users), len(outline.items), len(outline.levels)
+        sizes = sizes_of(self.priors, *counts, outline.covariates)
         decode_segment(arrays, sizes, place, trace.move_names)
         if state is not None:
             decode_state(encode_state(state), sizes, trace)

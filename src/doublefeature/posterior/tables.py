@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from doublefeature._rows import view_by_item
 from doublefeature.errors import RatingsError, StoreError, show
 from doublefeature.levels import Levels
-from doublefeature.posterior.arrays import Arrays, check_layout
+from doublefeature.outline import StreamedRatings
+from doublefeature.posterior.arrays import Arrays, Streamed, check_layout
 from doublefeature.posterior.manifest import TEXT_LIMIT, is_unicode
 from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays, Ratings
 
@@ -56,11 +58,17 @@ def _number(text: str) -> int:
     return value
 
 
-def encode_ratings(ratings: Ratings) -> Arrays:
+def encode_ratings(ratings: Ratings | StreamedRatings) -> dict[str, NDArray[Any] | Streamed]:
     """Return the ratings by user; the view by item is rebuilt when they are read."""
-    part = ratings.arrays
-    arrays: Arrays = {"user_ptr": part.user_ptr, "item_codes": part.item_codes, "levels": part.levels}
-    for role, table, names in _sides(ratings.covariates):
+    outline = ratings.outline
+    arrays: dict[str, NDArray[Any] | Streamed] = {"user_ptr": outline.user_ptr}
+    if isinstance(ratings, StreamedRatings):
+        length = (outline.n_ratings,)
+        arrays["item_codes"] = Streamed(np.dtype(np.uint32), length, ratings.item_codes())
+        arrays["levels"] = Streamed(np.dtype(np.uint8), length, ratings.level_codes())
+    else:
+        arrays |= {"item_codes": ratings.arrays.item_codes, "levels": ratings.arrays.levels}
+    for role, table, names in _sides(outline.covariates):
         if table is not None:
             parts = {"table": table, **_encode_texts(names)}
             arrays |= {name: parts[key] for key, name in _names_of(role).items()}
@@ -79,7 +87,7 @@ def _names_of(role: str) -> dict[str, str]:
     return {"table": role, "text": f"{role}_text", "starts": f"{role}_starts"}
 
 
-def _decode_covariates(arrays: Arrays, n_users: int, n_items: int) -> Covariates:
+def decode_covariates(arrays: Arrays, n_users: int, n_items: int) -> Covariates:
     """Return the covariates among the arrays of ratings, which lose them."""
     found: list[tuple[FloatArray | None, tuple[str, ...]]] = []
     for (role, _, _), count in zip(_sides(NO_COVARIATES), (n_users, n_items), strict=True):
@@ -100,10 +108,10 @@ def decode_ratings(arrays: Arrays, users: Ids, items: Ids, levels: Levels) -> Ra
     """Return ratings over known ids and levels after checking every code and the order of the rows."""
     layout = {"user_ptr": ("I64", (len(users) + 1,)), "item_codes": ("U32", (None,)), "levels": ("U8", (None,))}
     arrays = dict(arrays)
-    covariates = _decode_covariates(arrays, len(users), len(items))
+    covariates = decode_covariates(arrays, len(users), len(items))
     check_layout(arrays, layout)
     user_ptr, item_codes, level_codes = arrays["user_ptr"], arrays["item_codes"], arrays["levels"]
-    _check_starts(user_ptr, item_codes.size)
+    check_starts(user_ptr, item_codes.size)
     if level_codes.size != item_codes.size:
         raise StoreError(f"{item_codes.size} rated items, but {level_codes.size} levels")
     if item_codes.size and (item_codes.max() >= len(items) or level_codes.max() >= len(levels)):
@@ -138,7 +146,7 @@ def check_item_table(arrays: Arrays, columns: Sequence[str], count: int) -> None
     check_layout(arrays, layout)
     if (arrays["present"] > 1).any():
         raise StoreError("a cell is neither present nor absent")
-    _check_starts(arrays["starts"], arrays["text"].size)
+    check_starts(arrays["starts"], arrays["text"].size)
     text = arrays["text"]
     inner = arrays["starts"][arrays["starts"] < text.size]
     if (text[inner] & 0xC0 == 0x80).any():
@@ -166,7 +174,7 @@ def _encode_texts(texts: Iterable[str]) -> Arrays:
 
 
 def _decode_texts(arrays: Arrays) -> Iterable[str]:
-    _check_starts(arrays["starts"], arrays["text"].size)
+    check_starts(arrays["starts"], arrays["text"].size)
     text = arrays["text"].tobytes()
     return (_decode(text[start:stop]) for start, stop in pairwise(arrays["starts"].tolist()))
 
@@ -178,6 +186,7 @@ def _decode(data: bytes) -> str:
         raise StoreError("a text is not UTF-8") from None
 
 
-def _check_starts(starts: np.ndarray[tuple[int, ...], np.dtype[np.int64]], end: int) -> None:
+def check_starts(starts: np.ndarray[tuple[int, ...], np.dtype[np.int64]], end: int) -> None:
+    """Raise unless rows begin one after the other and fill all there is."""
     if starts[0] != 0 or starts[-1] != end or (starts[1:] < starts[:-1]).any():
         raise StoreError("rows do not begin where they must")

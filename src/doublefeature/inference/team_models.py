@@ -1,0 +1,127 @@
+"""A model fitted by a team, from the ratings to the folder."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from doublefeature.config import Moves, Priors, Schedule
+from doublefeature.errors import EnvironmentProblem, MissingExtraError, SettingsError
+from doublefeature.inference.engines import is_dask
+from doublefeature.inference.placing import cut_slices
+from doublefeature.inference.progress import ProgressCallback
+from doublefeature.inference.team_fit import TRIES, fit_by_team
+from doublefeature.inference.team_reading import Parts, read_parts, stream_parts
+from doublefeature.inference.teams import LostWorker, Team
+from doublefeature.model.choices import check_covariates
+from doublefeature.outline import Outline
+from doublefeature.posterior.store import ModelFolder
+from doublefeature.posterior.tables import ItemColumns
+from doublefeature.ratings import Ratings
+from doublefeature.readers import RatingsFolder
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+class ModelSettings(TypedDict):
+    """What a model folder is made of, besides ratings and draws."""
+
+    priors: Priors
+    schedule: Schedule
+    moves: Moves
+    seed: int
+    preset: str
+    items: ItemColumns | None
+
+
+def dask_engine() -> ModuleType:
+    """Return the module that knows about Dask."""
+    try:
+        from doublefeature.inference import dask_engine
+    except ImportError as problem:
+        if (problem.name or "").partition(".")[0] not in ("dask", "distributed"):
+            raise
+        raise MissingExtraError("the engine dask", "dask") from None
+    return dask_engine
+
+
+@contextmanager
+def team_of(engine: str | Team, workers: int | None) -> Iterator[Team]:
+    """Yield the team of a name, and let it go afterwards; a team that is given stays as it is."""
+    if not isinstance(engine, str):
+        yield engine
+        return
+    if not is_dask(engine):
+        raise SettingsError(f"engine {engine!r} runs shards only. Give --shards, or use the engine threads or dask.")
+    module = dask_engine()
+    team: Team = module.DaskTeam(module.Connection(engine, workers))
+    try:
+        yield team
+    finally:
+        team.close()
+
+
+def fit_over_workers(
+    team: Team,
+    source: Ratings | RatingsFolder,
+    out: Path,
+    settings: ModelSettings,
+    *,
+    holdout: float = 0.0,
+    progress: ProgressCallback | None = None,
+    stop: threading.Event | None = None,
+) -> ModelFolder:
+    """Make a model folder from ratings that are here or in files that workers read, and run its chains."""
+    if isinstance(source, RatingsFolder):
+        folder = create_in_parts(team, source, out, settings, holdout)
+        fit_by_team(folder, team, placed=True, progress=progress, stop=stop)
+        return folder
+    check_covariates(settings["priors"], source.covariates)
+    train, heldout = source.split(holdout, seed=settings["seed"]) if holdout else (source, None)
+    folder = ModelFolder.create(out, ratings=train, heldout=heldout, **settings)
+    fit_by_team(folder, team, progress=progress, stop=stop)
+    return folder
+
+
+def create_in_parts(
+    team: Team, source: RatingsFolder, out: Path, settings: ModelSettings, holdout: float
+) -> ModelFolder:
+    """Read files onto the workers and make the model folder; begin again when a worker is lost."""
+    for left in reversed(range(TRIES)):
+        try:
+            parts = read_parts(
+                team,
+                source.path,
+                source.reading,
+                duplicates=source.duplicates,
+                holdout=holdout,
+                seed=settings["seed"],
+            )
+            parts = _with_covariates(parts, source)
+            check_covariates(settings["priors"], parts.train.covariates)
+            train, heldout = stream_parts(team, parts)
+            folder = ModelFolder.create(out, ratings=train, heldout=heldout, **settings)
+            cut_slices(team, parts.train.user_ptr, parts.train.item_ptr, parts.cut)
+        except LostWorker as problem:
+            if not left:
+                raise EnvironmentProblem(f"workers were lost {TRIES} times while they read ({problem}).") from problem
+            team.regroup()
+        else:
+            return folder
+    raise AssertionError
+
+
+def _with_covariates(parts: Parts, source: RatingsFolder) -> Parts:
+    if source.covariates is None:
+        return parts
+    found = source.covariates(parts.train.users, parts.train.items)
+
+    def given(outline: Outline) -> Outline:
+        return replace(outline, covariates=found)
+
+    return parts._replace(train=given(parts.train), heldout=parts.heldout and given(parts.heldout))
