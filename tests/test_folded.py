@@ -167,11 +167,12 @@ class TestPrior:
     def test_odds(self, paper, user):
         folded = paper.fold_in(GIVEN, user=user)
         code = -1 if user is None else paper.ratings_.user_code(user)
-        for place, draw in enumerate(paper.posterior_):
+        found = np.exp(paper.fold_base_.user_prior(folded.row).log_odds)
+        borders = np.cumsum(paper.posterior_.n_features)[:-1]
+        for draw, odds in zip(paper.posterior_, np.split(found, borders), strict=True):
             inside = members(draw.user_words, np.arange(draw.n_features))
             others = inside if user is None else np.delete(inside, code, axis=0)
             owners, size = others.sum(axis=0), others.shape[0]
-            odds = np.exp(paper.fold_base_._user_prior(place, folded.row, np.zeros(0)).log_odds)
             assert odds == pytest.approx(owners / (size + 1 - owners))
 
     def test_a_feature_of_the_user_alone_is_not_kept(self, paper):

@@ -15,6 +15,7 @@ from doublefeature.config import check_count
 from doublefeature.errors import RatingsError, show
 from doublefeature.inference.evidence import effective_number
 from doublefeature.inference.folding import NewRow
+from doublefeature.kernels.fold_draws import StackedRows
 from doublefeature.levels import Level, level_position
 from doublefeature.model.state import members
 from doublefeature.posterior import ranking
@@ -25,6 +26,7 @@ from doublefeature.posterior.prediction import Prediction
 from doublefeature.posterior.questions import information_gain
 from doublefeature.posterior.strangers import STRANGERS
 
+FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 _QUESTION_DRAWS = 48
@@ -39,8 +41,17 @@ class Folded:
     ratings: Mapping[Hashable, Level]
     model: Fitted
     row: NewRow
-    posterior: Posterior
-    code: int
+    rows: StackedRows | None  # the user in every draw; None without ratings
+
+    @property
+    def code(self) -> int:
+        """Code of the user in `posterior`: a stranger without ratings."""
+        return STRANGER if self.rows is None else 0
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """The draws with the user in place of all users; the model's without ratings."""
+        return self.model.posterior_ if self.rows is None else self.model.fold_base_.posterior_of(self.rows)
 
     def predict(self, items: Iterable[Hashable]) -> Prediction:
         """Return the probability of every level for items; for unknown ones the prior answers."""
@@ -64,7 +75,7 @@ class Folded:
     ) -> list[Recommendation]:
         """Return the n best items that the user has not rated (see `doublefeature.posterior.ranking.recommend`)."""
         wanted = Wanted(n, rank_by, level, quantile, mass, allow, deny, seed)
-        return answers.recommend(self.model, self.posterior, self.code, self.row.codes, wanted)
+        return answers.recommend(self.model, self.posterior, self.code, self.row.codes, wanted, self._levels)
 
     def prefer(self, item_a: Hashable, item_b: Hashable) -> ranking.Preference:
         """Return how likely the user rates A above, level with, and below B."""
@@ -121,8 +132,14 @@ class Folded:
         if self.code < 0:
             some = replace(self.model.posterior_, draws=[draws[place] for place in spread])
             return some, -1 - np.arange(STRANGERS)
-        copies = self.model.fold_base_.fold_user(self.row, copies=_QUESTION_COPIES, draws=spread)
-        return copies, np.arange(_QUESTION_COPIES)
+        base = self.model.fold_base_
+        copies = base.fold_user(self.row, copies=_QUESTION_COPIES, draws=spread)
+        return base.posterior_of(copies), np.arange(_QUESTION_COPIES)
+
+    @cached_property
+    def _levels(self) -> FloatArray | None:
+        """Level probabilities of all items, (items, levels); None without ratings."""
+        return None if self.rows is None else self.model.fold_base_.levels_of(self.rows)
 
     def _in_estimate(self, n_features: int) -> NDArray[np.bool_]:
         """Return which features of the estimate the user belongs to in most of the draws that have them."""
@@ -143,10 +160,7 @@ def fold_user(model: Fitted, ratings: Mapping[Hashable, Level], user: Hashable |
     table = model.ratings_.covariates.users
     covariates = np.zeros(0) if table is None or known < 0 else table[known]
     row = NewRow(codes, levels, covariates, known)
-    posterior, code = model.posterior_, STRANGER
-    if codes.size:
-        posterior, code = model.fold_base_.fold_user(row), 0
-    return Folded(user, dict(ratings), model, row, posterior, code)
+    return Folded(user, dict(ratings), model, row, model.fold_base_.fold_user(row) if codes.size else None)
 
 
 def coded(
@@ -156,6 +170,7 @@ def coded(
     if not isinstance(ratings, Mapping):
         raise RatingsError(f"ratings to fold in are a mapping from id to level, got {show(ratings)}.")
     codes = np.array([code(other) for other in ratings], np.int64)
-    positions = np.array([level_position(level, levels) for level in ratings.values()], np.int64)
+    places = {level: level_position(level, levels) for level in set(ratings.values())}
+    positions = np.array([places[level] for level in ratings.values()], np.int64)
     order = np.argsort(codes)
     return codes[order], positions[order]

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from doublefeature.inference.fold_views import new_rows
-from doublefeature.inference.folding import SCANS
+from doublefeature.inference.fold_views import enough_scans, new_rows
 from doublefeature.kernels.fold import Others, Rated, RowPrior, fold_row
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
 from doublefeature.model.state import members, words_of
@@ -103,8 +102,9 @@ def exact(case, nodes=24):
     return Answer(float(np.log(total)), sums / total)
 
 
-def folded(case, copies, scans=SCANS, key=5):
+def folded(case, copies, scans=None, key=5):
     """Fold the row in, so many independent copies."""
+    scans = enough_scans(case.prior.sd > 0.0) if scans is None else scans
     n_features, rank = case.prior.log_odds.size, case.others.factor.shape[1]
     rows = new_rows(copies, case.others.words.shape[1], n_features, rank)
     fold_row(case.others, case.prior, case.rated, scans, np.uint64(key), np.uint64(0), rows)

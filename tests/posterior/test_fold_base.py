@@ -64,10 +64,12 @@ def user_truth(draw, monkeypatch):
 def test_user(draw, monkeypatch):
     truth, one = user_truth(draw, monkeypatch), np.zeros(1, np.int64)
     row = NewRow(CODES, LEVELS)
-    assert largest_z(base_of(draw).fold_user(row), truth, one, np.array([ASKED])) < 4.0
+    base = base_of(draw)
+    assert largest_z(base.posterior_of(base.fold_user(row)), truth, one, np.array([ASKED])) < 4.0
     wrong = HYPER.copy()
     wrong[[5, 8]] = HYPER[[8, 5]] * 1.5
-    planted = base_of(draw._replace(hyper=wrong)).fold_user(row)
+    other = base_of(draw._replace(hyper=wrong))
+    planted = other.posterior_of(other.fold_user(row))
     assert largest_z(planted, truth, one, np.array([ASKED])) > 4.0
 
 

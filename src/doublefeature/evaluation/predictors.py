@@ -68,7 +68,8 @@ class FoldingPredictor:
             return self.model.posterior_, user
         table = self.model.ratings_.covariates.users
         covariates = np.zeros(0) if table is None else table[user]
-        return self.model.fold_base_.fold_user(NewRow(codes, levels, covariates)), 0
+        base = self.model.fold_base_
+        return base.posterior_of(base.fold_user(NewRow(codes, levels, covariates))), 0
 
 
 def predictor_of(model: DoubleFeature, split: Split) -> Predictor:

@@ -13,6 +13,7 @@ import numpy as np
 
 from doublefeature._jit import cache_base, is_compiled
 from doublefeature.config import PRESETS, Moves, Priors
+from doublefeature.inference.fold_stack import compile_fold_draws
 from doublefeature.inference.fold_views import compile_fold
 from doublefeature.kernels.features import update_features
 from doublefeature.kernels.private import update_private_features
@@ -87,3 +88,4 @@ if __name__ == "__main__":
             if needs_compiling(name):
                 compile_kernels(name)
         compile_fold()
+        compile_fold_draws()

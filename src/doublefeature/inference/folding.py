@@ -21,21 +21,19 @@ from numpy.typing import NDArray
 
 from doublefeature.config import Priors
 from doublefeature.inference.evidence import log_evidence
-from doublefeature.inference.fold_views import fold, items_of, owner_log_odds, users_of, with_items, with_users
+from doublefeature.inference.fold_stack import new_stacked_rows, one_draw, stack_of, with_rows
+from doublefeature.inference.fold_views import enough_scans, fold, owner_log_odds, users_of, with_items
 from doublefeature.inference.kept_tilts import kept_tilts
 from doublefeature.inference.projection import Projection, project_items, project_users
 from doublefeature.inference.tilts import Tilt, item_tilt, user_tilt
 from doublefeature.kernels.fold import Others, Rated, RowPrior
+from doublefeature.kernels.fold_draws import Stack, StackedPrior, StackedRows, add_row_levels, fold_draws
 from doublefeature.model.choices import traits_of
-from doublefeature.model.generative import scale_log_weights
 from doublefeature.model.state import (
     GRADE_SD,
     ITEM_SD,
     NOISE,
     REMAINDER_SD,
-    SCALE_SD,
-    USER_GRADE_SD,
-    USER_SD,
     Model,
     build_model,
     members,
@@ -47,8 +45,6 @@ from doublefeature.ratings import Ratings
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-SCANS = 5
-"""Scans over a new row's features in each draw, after a greedy start."""
 _ONE_SCALE: FloatArray = np.ones(1)
 _CERTAIN: FloatArray = np.zeros(1)
 _NOTHING: FloatArray = np.zeros(0)
@@ -99,21 +95,26 @@ class FoldBase:
         self.fold_user(row, scans=0)
 
     def fold_user(
-        self, row: NewRow, *, copies: int = 1, scans: int = SCANS, draws: Sequence[int] | None = None
-    ) -> Posterior:
-        """Return the draws with the row, so many independent copies of it, in place of all users."""
-        key, traits = self._key(b"user", row), self.user_traits(row.codes)
-        found = []
-        for place in range(len(self.posterior)) if draws is None else draws:
-            draw = self.posterior.draws[place]
-            noise = np.full(row.codes.size, draw.hyper[NOISE])
-            rated = Rated(row.codes, row.levels, noise, self.posterior.base, draw.cutpoints)
-            prior = self._user_prior(place, row, traits)
-            rows = fold(draw, self._items[place], prior, rated, (scans, key, copies))
-            found.append(with_users(draw, rows))
-        return Posterior(self.posterior.base, found, scales=self.posterior.scales)
+        self, row: NewRow, *, copies: int = 1, scans: int | None = None, draws: Sequence[int] | None = None
+    ) -> StackedRows:
+        """Return so many independent copies of a user in each of some draws (see `posterior_of` and `levels_of`)."""
+        rows = new_stacked_rows(self._stack, draws, copies)
+        scans = enough_scans(bool(self._stack.grade_sd.any())) if scans is None else scans
+        fold_draws(self._stack, self.user_prior(row), row.codes, row.levels, scans, self._key(b"user", row), rows)
+        return rows
 
-    def fold_item(self, row: NewRow, *, scans: int = SCANS) -> Posterior:
+    def posterior_of(self, rows: StackedRows) -> Posterior:
+        """Return the draws with folded users in place of all users."""
+        return with_rows(self.posterior, rows)
+
+    def levels_of(self, rows: StackedRows) -> FloatArray:
+        """Return the level probabilities of all items for a folded user, (items, levels)."""
+        out = np.zeros((self._stack.offset.shape[1], self._stack.cutpoints.shape[1] - 1))
+        add_row_levels(self._stack, rows, out)
+        out /= rows.draws.size
+        return out
+
+    def fold_item(self, row: NewRow) -> Posterior:
         """Return the draws with the row in place of all items."""
         key, traits = self._key(b"item", row), self.item_traits(row)
         found = []
@@ -121,21 +122,17 @@ class FoldBase:
             noise = draw.hyper[NOISE] * self.posterior.scales[draw.user_scale[row.codes]]
             rated = Rated(row.codes, row.levels, noise, self.posterior.base, draw.cutpoints)
             prior = self._item_prior(place, traits)
-            rows = fold(draw, self._users[place], prior, rated, (scans, key, 1))
+            rows = fold(draw, self._users[place], prior, rated, (enough_scans(draw.graded), key, 1))
             found.append(with_items(draw, rows))
         return Posterior(self.posterior.base, found, scales=self.posterior.scales)
 
     def log_evidence(self, row: NewRow) -> FloatArray:
         """Return how probable a user's ratings are in each draw, nearly: log p(ratings | draw)."""
-        key, traits = self._key(b"user", row), self.user_traits(row.codes)
+        greedy, prior = self.fold_user(row, scans=0), self.user_prior(row)
         found = np.empty(len(self.posterior))
-        for place, draw in enumerate(self.posterior):
-            noise = np.full(row.codes.size, draw.hyper[NOISE])
-            rated = Rated(row.codes, row.levels, noise, self.posterior.base, draw.cutpoints)
-            prior = self._user_prior(place, row, traits)
-            greedy = fold(draw, self._items[place], prior, rated, (0, key, 1))
-            inside = members(greedy.words, np.arange(draw.n_features))[0]
-            found[place] = log_evidence(self._items[place], prior, rated, inside)
+        for place, n_features in enumerate(self.posterior.n_features.tolist()):
+            inside = members(greedy.words[place], np.arange(n_features))[0]
+            found[place] = log_evidence(*one_draw(self._stack, prior, place, row.codes, row.levels), inside)
         return found
 
     def user_traits(self, items: Codes) -> FloatArray:
@@ -155,45 +152,51 @@ class FoldBase:
         digest = hashlib.sha256(b"\n".join(parts)).digest()
         return np.uint64(int.from_bytes(digest[:8], "little"))
 
-    def _user_prior(self, place: int, row: NewRow, traits: FloatArray) -> RowPrior:
-        """Return the prior of a user given a draw: that of a new one, less what a known one has put into it."""
-        prior, tilt = self._user_priors[place], None if self._user_tilts is None else self._user_tilts[place]
-        log_odds, mean = prior.log_odds, 0.0
-        if tilt is not None:
-            if tilt.weights.shape[1]:
-                log_odds = tilt.weights[:, 0] + tilt.weights[:, 1:] @ traits
-            mean = float(tilt.offset[: traits.size] @ traits)
-            mean += float(tilt.offset[traits.size :][: row.covariates.size] @ row.covariates)
+    def user_prior(self, row: NewRow) -> StackedPrior:
+        """Return the prior of a user in all draws: that of a new one, less what a known one has put into it."""
+        log_odds, mean = self._new_log_odds, np.zeros(len(self.posterior))
+        if self._user_tilts is not None:
+            traits = self.user_traits(row.codes)
+            weights, offsets = self._stacked_tilts
+            if weights.shape[1]:
+                log_odds = weights[:, 0] + weights[:, 1:] @ traits
+            mean = offsets[:, : traits.size] @ traits
+            mean = mean + offsets[:, traits.size :][:, : row.covariates.size] @ row.covariates
         if row.known >= 0:
-            log_odds = self._odds_without(place, row.known, log_odds)
-        return prior._replace(log_odds=log_odds, offset_mean=mean)
+            log_odds = self._odds_without(row.known, log_odds)
+        return StackedPrior(log_odds, mean)
 
-    def _odds_without(self, place: int, user: int, log_odds: FloatArray) -> FloatArray:
+    def _odds_without(self, user: int, log_odds: FloatArray) -> FloatArray:
         """Return the log odds of a known user: no feature of theirs alone, and without traits others' count only."""
-        draw = self.posterior.draws[place]
-        counts = self._user_counts[place] - members(draw.user_words[user : user + 1], np.arange(draw.n_features))[0]
-        if self._user_tilts is None or not self._user_tilts[place].weights.shape[1]:
-            log_odds = owner_log_odds(counts, draw.user_offset.size - 1)
-        return np.where(counts > 0, log_odds, -np.inf)
+        tilted = self._user_tilts is not None and self._stacked_tilts[0].shape[1] > 0
+        found = []
+        for place, draw in enumerate(self.posterior):
+            inside = members(draw.user_words[user : user + 1], np.arange(draw.n_features))[0]
+            counts = self._user_counts[place] - inside
+            part = slice(self._stack.ptr[place], self._stack.ptr[place + 1])
+            own = log_odds[part] if tilted else owner_log_odds(counts, draw.user_offset.size - 1)
+            found.append(np.where(counts > 0, own, -np.inf))
+        return np.concatenate(found)
 
     @cached_property
-    def _user_priors(self) -> list[RowPrior]:
-        """The prior of a new user with no traits, draw by draw."""
-        scales, found = self.posterior.scales, []
-        for draw, counts in zip(self.posterior, self._user_counts, strict=True):
-            found.append(
-                RowPrior(
-                    log_odds=owner_log_odds(counts, draw.user_offset.size),
-                    centre=np.ones(counts.size),
-                    sd=float(draw.hyper[USER_GRADE_SD]) if draw.user_graded else 0.0,
-                    offset_mean=0.0,
-                    offset_sd=float(draw.hyper[USER_SD]) if self._priors.user_offsets else 0.0,
-                    factor_sd=float(draw.hyper[REMAINDER_SD]),
-                    scales=scales,
-                    scale_logs=scale_log_weights(scales, float(draw.hyper[SCALE_SD])),
-                )
-            )
-        return found
+    def _stack(self) -> Stack:
+        return stack_of(self.posterior, user_offsets=self._priors.user_offsets)
+
+    @cached_property
+    def _new_log_odds(self) -> FloatArray:
+        """Log odds of a new user with no traits, all draws end to end."""
+        return np.concatenate(
+            [
+                owner_log_odds(counts, draw.user_offset.size)
+                for draw, counts in zip(self.posterior, self._user_counts, strict=True)
+            ]
+        )
+
+    @cached_property
+    def _stacked_tilts(self) -> tuple[FloatArray, FloatArray]:
+        """Weights of users' traits in memberships, (all features, 1 + traits), and in offsets, (draws, traits)."""
+        tilts = self._user_tilts or []
+        return np.concatenate([tilt.weights for tilt in tilts]), np.stack([tilt.offset for tilt in tilts])
 
     def _item_prior(self, place: int, traits: FloatArray) -> RowPrior:
         draw, priors = self.posterior.draws[place], self._priors
@@ -240,10 +243,6 @@ class FoldBase:
         if not self._model.item_traits.shape[1]:
             return None
         return [item_tilt(draw, self._model) for draw in self.posterior]
-
-    @cached_property
-    def _items(self) -> list[Others]:
-        return [items_of(draw) for draw in self.posterior]
 
     @cached_property
     def _users(self) -> list[Others]:

@@ -5,13 +5,12 @@ Codes of users and items, strangers among them, are those of `doublefeature.post
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature._jit import leaf
 from doublefeature.errors import NotFittedError
+from doublefeature.model.level_sums import add_levels
 from doublefeature.posterior.draws import ONE_SCALE, Draw, Posterior
 from doublefeature.posterior.strangers import (
     BYTES,
@@ -31,7 +30,6 @@ Packed = tuple[WordArray, Codes, FloatArray]
 """Memberships of rows, where each row's numbers begin, and a number for every membership."""
 
 _BLOCK = 65_536
-_SQRT_HALF = math.sqrt(0.5)
 
 
 def draw_scores(draw: Draw, base: float, users: Codes, items: Codes) -> FloatArray:
@@ -138,31 +136,6 @@ def add_graded_effects(users: Packed, items: Packed, scores: FloatArray) -> None
                 item_place += in_item
                 either = rest
         scores[j] += total
-
-
-@leaf
-def add_levels(scores: FloatArray, noise: FloatArray, cutpoints: FloatArray, copies: int, out: FloatArray) -> None:
-    """Add the level probabilities of score j, with its own noise scale, to row j // copies of the table.
-
-    Every border between levels is known by its smaller tail, and differences are taken on the side where both
-    tails are small, so that improbable levels keep their digits.
-    """
-    for j in range(scores.size):
-        row = j // copies
-        low_tail = 0.0
-        low_is_right = False
-        for level in range(out.shape[1]):
-            border = (cutpoints[level + 1] - scores[j]) / noise[j]
-            high_tail = 0.5 * math.erfc(abs(border) * _SQRT_HALF)
-            high_is_right = border > 0.0
-            if low_is_right:
-                out[row, level] += low_tail - high_tail
-            elif high_is_right:
-                out[row, level] += 1.0 - low_tail - high_tail
-            else:
-                out[row, level] += high_tail - low_tail
-            low_tail = high_tail
-            low_is_right = high_is_right
 
 
 def _average_levels(posterior: Posterior, users: Codes, items: Codes, copies: int) -> FloatArray:

@@ -60,8 +60,8 @@ class Service:
         self.storage.close()
 
 
-def service_of(request: Request) -> Service:
-    """Return the service behind a request."""
+async def service_of(request: Request) -> Service:
+    """Return the service behind a request (async: as a plain function it would cost every request a thread)."""
     found: Service = request.app.state.service
     return found
 
