@@ -257,7 +257,7 @@ def scheduler(folder: Path, *words: str):
 def test_a_scheduler_without_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(dask_engine, "ANSWER_SECONDS", 2.0)
     with (
-        scheduler() as (address, _),
+        scheduler(tmp_path) as (address, _),
         pytest.raises(EnvironmentProblem, match=r"has no workers. Start some: dask worker"),
     ):
         Connection(address.replace("tcp", "dask"))
