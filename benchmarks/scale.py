@@ -241,12 +241,12 @@ def curve(millions: float, workers: int, sweeps: int, preset: str) -> dict[str, 
         with Memory() as memory:
             with team(workers) as first:
                 source = ratings_folder(base / "parts", levels="1..5")
-                folder = create_in_parts(
+                folder, placed = create_in_parts(
                     first, source, base / "model", {**settings, "preset": preset, "items": None}, 0.0
                 )
                 plan.start(folder)
                 read = time.perf_counter()
-                fit_by_team(folder, first, placed=True, progress=clock, checkpoint_seconds=0.0)
+                fit_by_team(folder, first, placed=placed, progress=clock, checkpoint_seconds=0.0)
             extend(folder := ModelFolder.open(base / "model", whole=False), 1 + sweeps + 2)
             with team(workers) as second:
                 fit_by_team(folder, second, progress=again, checkpoint_seconds=0.0)

@@ -9,7 +9,7 @@ from doublefeature.config import Moves, Schedule, preset
 from doublefeature.covariates import with_covariates
 from doublefeature.errors import EnvironmentProblem, RatingsError
 from doublefeature.inference import desks
-from doublefeature.inference.placing import SLICE, even_cut
+from doublefeature.inference.placing import SLICE, even_cut, place_folder
 from doublefeature.inference.slices import cut_slice
 from doublefeature.inference.team_models import create_in_parts
 from doublefeature.inference.team_reading import read_parts
@@ -45,10 +45,11 @@ def test_same_model_folder(tmp_path, size, files):
     lines = rows(400)
     source = ratings_folder(parts(tmp_path / "parts", *(lines[k::files] for k in range(files))))
     team = ThreadTeam(size)
-    made = create_in_parts(team, source, tmp_path / "parted", SETTINGS, 0.1)
+    made, placed = create_in_parts(team, source, tmp_path / "parted", SETTINGS, 0.1)
     train, heldout = source.read().split(0.1, seed=4)
     ModelFolder.create(tmp_path / "whole", ratings=train, heldout=heldout, **SETTINGS)
     assert tables(tmp_path / "parted") == tables(tmp_path / "whole")
+    assert placed
     assert made.fingerprint == train.fingerprint
     assert not made.holds_ratings
     assert made.ratings.fingerprint == train.fingerprint
@@ -64,7 +65,7 @@ def test_covariates(tmp_path):
     users = {f"u{k}": {"age": str(20 + k)} for k in range(50)}
     source = with_covariates(ratings_folder(folder), users=users, user_covariates=["age"])
     settings = {**SETTINGS, "priors": preset("full"), "preset": "full"}
-    made = create_in_parts(ThreadTeam(2), source, tmp_path / "parted", settings, 0.0)
+    made, _ = create_in_parts(ThreadTeam(2), source, tmp_path / "parted", settings, 0.0)
     assert made.outline.covariates.user_names == ("age",)
     assert made.fingerprint == source.read().fingerprint
 
@@ -127,10 +128,23 @@ class Unlucky(ThreadTeam):
 
 def test_reading_begins_again_when_a_worker_is_lost(tmp_path):
     source = ratings_folder(parts(tmp_path / "parts", rows(200)))
-    made = create_in_parts(Unlucky(2, 2), source, tmp_path / "model", SETTINGS, 0.1)
+    made, _ = create_in_parts(Unlucky(2, 2), source, tmp_path / "model", SETTINGS, 0.1)
     assert made.fingerprint == source.read().split(0.1, seed=4)[0].fingerprint
     with pytest.raises(EnvironmentProblem, match="lost 3 times while they read"):
         create_in_parts(Unlucky(2, 3), source, tmp_path / "other", SETTINGS, 0.1)
+
+
+def test_a_worker_lost_after_the_folder_was_made(tmp_path, monkeypatch):
+    def lose(*arguments):
+        raise LostWorker("worker 1 is gone")
+
+    monkeypatch.setattr("doublefeature.inference.team_models.cut_slices", lose)
+    source = ratings_folder(parts(tmp_path / "parts", rows(100)))
+    team = ThreadTeam(2)
+    made, placed = create_in_parts(team, source, tmp_path / "model", SETTINGS, 0.0)
+    assert not placed
+    place_folder(team, made)
+    assert SLICE in team.desks[1].kept
 
 
 def test_a_desk_nobody_calls_is_forgotten(monkeypatch):

@@ -150,6 +150,10 @@ def begin_chain(desk: Desk, chain: int, beginning: Beginning) -> None:
     settings = beginning.settings
     schedule = replace(settings.schedule, threads=desk.threads)
     last: list[Progress] = []
+
+    def note(news: Progress) -> None:
+        last[:] = [news]
+
     if _TRAITS not in desk.kept:
         found = shared_traits(desk.kept[SLICE], desk.link, settings.priors, settings.covariates)
         desk.kept[_TRAITS] = type(found)(*(one.copy() for one in found))
@@ -162,7 +166,7 @@ def begin_chain(desk: Desk, chain: int, beginning: Beginning) -> None:
         n_levels=settings.n_levels,
         stream=(settings.seed, chain),
         start=beginning.start,
-        progress=lambda news: last.__setitem__(slice(None), [news]),
+        progress=note,
         traits=desk.kept[_TRAITS],
     )
     desk.kept[_SWEEPS] = sweeps, last, beginning.tally, settings.schedule

@@ -78,8 +78,8 @@ def fit_over_workers(
 ) -> ModelFolder:
     """Make a model folder from ratings that are here or in files that workers read, and run its chains."""
     if isinstance(source, RatingsFolder):
-        folder = create_in_parts(team, source, out, settings, holdout)
-        fit_by_team(folder, team, placed=True, progress=progress, stop=stop)
+        folder, placed = create_in_parts(team, source, out, settings, holdout)
+        fit_by_team(folder, team, placed=placed, progress=progress, stop=stop)
         return folder
     check_covariates(settings["priors"], source.covariates)
     train, heldout = source.split(holdout, seed=settings["seed"]) if holdout else (source, None)
@@ -90,30 +90,39 @@ def fit_over_workers(
 
 def create_in_parts(
     team: Team, source: RatingsFolder, out: Path, settings: ModelSettings, holdout: float
-) -> ModelFolder:
-    """Read files onto the workers and make the model folder; begin again when a worker is lost."""
-    for left in reversed(range(TRIES)):
+) -> tuple[ModelFolder, bool]:
+    """Read files onto the workers and make the model folder, from the beginning when a worker is lost.
+
+    Returns the folder, and whether the workers have their slices.
+    """
+    losses = 0
+    while True:
         try:
-            parts = read_parts(
-                team,
-                source.path,
-                source.reading,
-                duplicates=source.duplicates,
-                holdout=holdout,
-                seed=settings["seed"],
-            )
-            parts = _with_covariates(parts, source)
-            check_covariates(settings["priors"], parts.train.covariates)
-            train, heldout = stream_parts(team, parts)
-            folder = ModelFolder.create(out, ratings=train, heldout=heldout, **settings)
-            cut_slices(team, parts.train.user_ptr, parts.train.item_ptr, parts.cut)
+            folder, parts = _create_once(team, source, out, settings, holdout)
+            break
         except LostWorker as problem:
-            if not left:
+            losses += 1
+            if losses >= TRIES:
                 raise EnvironmentProblem(f"workers were lost {TRIES} times while they read ({problem}).") from problem
             team.regroup()
-        else:
-            return folder
-    raise AssertionError
+    try:
+        cut_slices(team, parts.train.user_ptr, parts.train.item_ptr, parts.cut)
+    except LostWorker:
+        team.regroup()
+        return folder, False
+    return folder, True
+
+
+def _create_once(
+    team: Team, source: RatingsFolder, out: Path, settings: ModelSettings, holdout: float
+) -> tuple[ModelFolder, Parts]:
+    read = read_parts(
+        team, source.path, source.reading, duplicates=source.duplicates, holdout=holdout, seed=settings["seed"]
+    )
+    parts = _with_covariates(read, source)
+    check_covariates(settings["priors"], parts.train.covariates)
+    train, heldout = stream_parts(team, parts)
+    return ModelFolder.create(out, ratings=train, heldout=heldout, **settings), parts
 
 
 def _with_covariates(parts: Parts, source: RatingsFolder) -> Parts:
