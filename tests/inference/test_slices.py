@@ -134,7 +134,7 @@ def test_many_workers(model, workers):
     assert set(over_threads(simulated(), model, workers)) == {reference(model)}
 
 
-@pytest.mark.parametrize(("model", "workers", "threads"), [("paper", 2, 2), ("full", 2, 1)])
+@pytest.mark.parametrize(("model", "workers", "threads"), [("paper", 2, 2), ("full", 4, 2)])
 def test_processes_draw_what_one_process_draws(model, workers, threads):
     assert over_processes(model, workers, threads) == reference(model)
 
