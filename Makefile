@@ -36,6 +36,7 @@ bench: .venv/ready-bench
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/accuracy_time.py
+	$(BIN)/python benchmarks/scale.py overhead
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

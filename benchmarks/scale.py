@@ -33,13 +33,13 @@ from doublefeature.inference.progress import Progress
 from doublefeature.inference.team_fit import fit_by_team
 from doublefeature.inference.team_models import create_in_parts
 from doublefeature.kernels.scene import MOVE_NAMES
-from doublefeature.model.state import empty_state, state_from_parts
+from doublefeature.model.state import NOISE, empty_state, state_from_parts
 from doublefeature.posterior.draws import Trace
 from doublefeature.posterior.store import ModelFolder, draws_digest
 from doublefeature.readers import ratings_folder
 
 FEATURES = 50
-MEMBERS = 0.2
+MEMBERS, SPREAD = 0.2, 0.8
 WHOLE = (480_000, 17_770, 100_000_000)
 FILE_ROWS = 2_000_000
 
@@ -150,7 +150,7 @@ class Plan:
             wanted = self.n_ratings * (number + 1) // files - written
             users, items = self._pairs(rng, low, high, wanted)
             score = (self.users[users] & self.items[items]) @ self.effect + 3.0
-            levels = np.clip(np.round(score + rng.normal(0.0, 0.8, users.size)), 1, 5).astype(np.uint8)
+            levels = np.clip(np.round(score + rng.normal(0.0, SPREAD, users.size)), 1, 5).astype(np.uint8)
             columns = {"user": users.astype(np.uint32), "item": items.astype(np.uint32), "rating": levels}
             pl.DataFrame(columns).write_parquet(folder / f"part-{number:04}.parquet")
             written += users.size
@@ -173,6 +173,7 @@ class Plan:
         user_codes, item_codes = np.array(outline.users), np.array(outline.items)
         empty = empty_state(folder.priors, user_codes.size, item_codes.size, len(outline.levels))
         users, items = self.users[user_codes], self.items[item_codes]
+        empty.hyper[NOISE] = SPREAD
         kept = users.any(axis=0)
         graded = np.where(items, self.effect, 0.0) if folder.priors.graded else None
         by_user = users.astype(float) if folder.priors.user_grades else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -242,18 +243,23 @@ def dask_command(*words: str) -> list[str]:
 
 
 @contextmanager
-def scheduler(*words: str):
-    """Start a scheduler of its own, and yield its address."""
-    command = dask_command("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", *words)
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        line = next(line for line in process.stderr if "Scheduler at" in line)
-        yield line.split()[-1]
+def scheduler(folder: Path, *words: str):
+    """Start a scheduler of its own, and yield its address and process."""
+    place = folder / "scheduler.json"
+    where = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(place))
+    with subprocess.Popen(dask_command("scheduler", *where, *words), stderr=subprocess.DEVNULL) as process:
+        while not place.exists() or not place.read_text().endswith("}"):
+            time.sleep(0.1)
+        yield json.loads(place.read_text())["address"], process
         process.kill()
 
 
-def test_a_scheduler_without_workers(monkeypatch):
+def test_a_scheduler_without_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(dask_engine, "ANSWER_SECONDS", 2.0)
-    with scheduler() as address, pytest.raises(EnvironmentProblem, match=r"has no workers. Start some: dask worker"):
+    with (
+        scheduler(tmp_path) as (address, _),
+        pytest.raises(EnvironmentProblem, match=r"has no workers. Start some: dask worker"),
+    ):
         Connection(address.replace("tcp", "dask"))
 
 
@@ -272,9 +278,10 @@ def test_workers_of_a_scheduler_with_certificates(tmp_path, expected):
     options = [word for name, file in files.items() for word in (f"--tls-{name}", file)]
     settings = {"distributed.comm.tls.ca-file": files["ca-file"], "distributed.comm.require-encryption": True}
     settings |= {f"distributed.comm.tls.client.{name}": files[name] for name in ("cert", "key")}
-    with scheduler("--protocol", "tls", *options) as address, dask.config.set(settings):
+    with scheduler(tmp_path, "--protocol", "tls", *options) as (address, process), dask.config.set(settings):
         assert address.startswith("tls://")
-        worker = dask_command("worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--no-dashboard", *options)
+        where = ("--host", "127.0.0.1", "--nthreads", "1", "--no-dashboard", "--no-nanny")
+        worker = dask_command("worker", address, *where, *options)
         hands = [subprocess.Popen(worker, stderr=subprocess.DEVNULL) for _ in range(2)]
         try:
             connection = Connection(address)
@@ -284,8 +291,11 @@ def test_workers_of_a_scheduler_with_certificates(tmp_path, expected):
             assert team.size == 2
             assert fit_by_team(folder, team)
             assert digest(folder) == expected["paper"]
+            process.kill()
+            with pytest.raises(EnvironmentProblem, match=r"the scheduler at tls://.* is gone"):
+                fit_by_team(create(tmp_path / "other"), team)
             team.close()
         finally:
             for hand in hands:
-                hand.terminate()
+                hand.kill()
                 hand.wait()

@@ -93,7 +93,7 @@ def sweep_through(
     n_users = scene.state.user_offset.size
     plan = build_plan(moves, n_users, warmup=schedule.warmup, graded=priors.graded)
     centre = float(empty_state(priors, 0, 0, 1).hyper[NOISE])
-    threads = _usable_threads(schedule.threads)
+    threads = usable_threads(schedule.threads)
     numba.set_num_threads(threads)
     scene = scene._replace(threads=threads)
     clock = time.monotonic()
@@ -204,7 +204,7 @@ def run_chains(
     """
     if not lanes:
         return
-    threads = _usable_threads(job.schedule.threads)
+    threads = usable_threads(job.schedule.threads)
     side_by_side = min(threads, len(lanes))
     each = threads // side_by_side if threads_may_nest() or side_by_side == 1 else 1
     schedule = replace(job.schedule, threads=each)
@@ -290,7 +290,8 @@ def _news(scene: Scene, place: tuple[int, int, int], log_likelihood: float, left
     return Progress(*place, int(scene.state.active.sum()), log_likelihood, acceptance, left)
 
 
-def _usable_threads(wanted: int | None) -> int:
+def usable_threads(wanted: int | None) -> int:
+    """Return how many of the wanted threads there can be; None: as many as cores."""
     most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
     return min(wanted or os.cpu_count() or 1, most)
 

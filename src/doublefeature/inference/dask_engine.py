@@ -16,6 +16,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from socket import socket
 from ssl import SSLContext
@@ -65,7 +66,8 @@ class Connection:
     def __init__(self, engine: str, workers: int | None = None) -> None:
         """Start a local cluster for the name `dask`, or find the scheduler at `dask://host:port` or `tls://…`."""
         self.most = workers
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        for name in ("distributed", "distributed.client", "distributed.core", "distributed.nanny"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         dask.config.set(_SETTINGS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -101,9 +103,13 @@ class Connection:
     def problems(self) -> Iterator[None]:
         """Turn a scheduler that is gone into one line."""
         try:
+            if self.client.status != "running":
+                raise CommClosedError("the connection has ended")
             yield
         except (OSError, CommClosedError, TimeoutError) as problem:
-            raise EnvironmentProblem(f"the scheduler at {self.address} is gone: {one_line(problem)}.") from problem
+            raise EnvironmentProblem(
+                f"the scheduler at {self.address} is gone ({one_line(problem)}). What is done is kept: resume."
+            ) from problem
 
     def check_versions(self, workers: list[str]) -> None:
         """Raise unless workers have what is here."""
@@ -132,6 +138,8 @@ class Connection:
                 wait(futures, timeout=seconds, return_when="FIRST_COMPLETED")
         except TimeoutError:
             return False
+        except CancelledError:  # the scheduler is gone, and with it what it was to tell
+            pass
         return True
 
     def close(self) -> None:
@@ -344,7 +352,7 @@ class DaskTeam:
             self._news(event[1]["news"])
 
     def _leave(self) -> None:
-        if self._run:
+        if self._run and self._client.status == "running":
             with suppress(Exception):
                 self._client.unsubscribe_topic(self._run)
             with suppress(Exception):

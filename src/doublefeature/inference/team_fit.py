@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.errors import EnvironmentProblem
-from doublefeature.inference.chain import Recorder, Start
+from doublefeature.inference.chain import Recorder, Start, usable_threads
 from doublefeature.inference.fit import LEAST_SHARE
 from doublefeature.inference.placing import SLICE, place_folder
 from doublefeature.inference.progress import Progress, ProgressCallback
@@ -118,7 +119,7 @@ def _batches(
     progress: ProgressCallback | None,
     stop: threading.Event | None,
     seconds: float,
-) -> Any:
+) -> Iterator[None]:
     """Run the folder's chains to their ends and yield after every checkpoint."""
     outline = folder.outline
     settings = Settings(
@@ -170,6 +171,7 @@ def begin_chain(desk: Desk, chain: int, beginning: Beginning) -> None:
 def run_batch(desk: Desk, seconds: float) -> Batch | None:
     """Sweep up to the next checkpoint, which the first worker decides on; return what it has recorded."""
     sweeps, last, before, schedule = desk.kept[_SWEEPS]
+    numba.set_num_threads(usable_threads(desk.threads))
     recorder, begin, told = Recorder(schedule), time.monotonic(), 0.0
     for sweep in sweeps:
         over = b""
@@ -183,6 +185,7 @@ def run_batch(desk: Desk, seconds: float) -> Batch | None:
                 told = now
         if desk.link.exchange(over)[0] == b"\1":
             break
+    desk.stop.clear()
     trace = recorder.trace()
     if trace is None or recorder.last is None:
         return None
