@@ -18,9 +18,10 @@ from doublefeature.kernels.bits import active_slots, has_bit
 from doublefeature.kernels.features import update_features
 from doublefeature.kernels.likelihood import log_probability
 from doublefeature.kernels.memberships import update_items, update_users_parallel, update_users_serial
+from doublefeature.kernels.renewal import update_prior_singletons
 from doublefeature.kernels.scene import Scene, with_state
 from doublefeature.kernels.scores import score_of
-from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
+from doublefeature.kernels.singletons import update_collapsed_singletons
 from doublefeature.kernels.sweep import build_scene
 from doublefeature.model.ordinal import level_cutpoints, level_log_probability
 from doublefeature.model.state import empty_state

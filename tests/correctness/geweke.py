@@ -22,9 +22,9 @@ from doublefeature.kernels.gaussian import update_effects_and_offsets
 from doublefeature.kernels.latent import update_latent
 from doublefeature.kernels.memberships import update_items, update_users_parallel
 from doublefeature.kernels.noise import update_noise_slice
+from doublefeature.kernels.renewal import update_prior_singletons
 from doublefeature.kernels.scene import Scene, with_state
 from doublefeature.kernels.scores import log_likelihood
-from doublefeature.kernels.singletons import update_prior_singletons
 from doublefeature.kernels.streams import new_stream, seek, tick, uniform
 from doublefeature.kernels.sweep import Plan, build_plan, close_sweep, sweep_once
 from doublefeature.kernels.variates import normal

@@ -10,16 +10,10 @@ from doublefeature._jit import kernel
 from doublefeature.kernels.bits import active_slots, close_slot, count_members, has_bit, with_free_slots
 from doublefeature.kernels.memberships import Scan, flip_side, no_tilt, update_items, update_users_serial
 from doublefeature.kernels.orders import scan_order
+from doublefeature.kernels.renewal import put_fresh, try_fresh, update_prior_singletons
 from doublefeature.kernels.scene import Scene, with_state
 from doublefeature.kernels.scores import rebuild_scores
-from doublefeature.kernels.singletons import (
-    private_slots,
-    private_words,
-    put_fresh,
-    try_fresh,
-    update_collapsed_singletons,
-    update_prior_singletons,
-)
+from doublefeature.kernels.singletons import private_slots, private_words, update_collapsed_singletons
 from doublefeature.kernels.streams import ITEM_FLIPS, USER_FLIPS, new_stream, seek, tick
 from doublefeature.kernels.variates import beta_logit, poisson
 from doublefeature.model.state import MASS, RATE, State

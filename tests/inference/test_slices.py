@@ -18,7 +18,11 @@ from doublefeature.config import PRESETS, Moves, Priors, Schedule
 from doublefeature.errors import EnvironmentProblem, SettingsError
 from doublefeature.inference.chain import Start, run_sweeps
 from doublefeature.inference.local_workers import LocalWorkers
-from doublefeature.inference.slices import cut_slice, own_rows, run_slices
+from doublefeature.inference.slices import RatingSlice, cut_slice, own_rows, run_slices
+from doublefeature.kernels.features import update_features
+from doublefeature.kernels.grades import update_grades_and_offsets
+from doublefeature.kernels.latent import update_latent
+from doublefeature.kernels.memberships import update_users_parallel
 from doublefeature.model.state import copy_state
 from doublefeature.ratings import Covariates, Ratings
 
@@ -35,7 +39,7 @@ MODELS: dict[str, tuple[Priors, Moves]] = {
     "many features": (Priors(mass=80.0), replace(BUSY, table_from=0)),
     "listed effects": (Priors(effect_values=(-1.0, 0.5, 1.5)), BUSY),
 }
-SWEEPS = 24
+SWEEPS, FEW = 24, 8
 
 
 def simulated(n_users: int = 120, n_items: int = 40, seed: int = 1) -> Ratings:
@@ -89,6 +93,11 @@ class ThreadLink:
         return found
 
 
+def read_only(array):
+    """Return an array as one that came as bytes."""
+    return np.frombuffer(array.tobytes(), array.dtype)
+
+
 def over_threads(ratings: Ratings, model: str, workers: int, **told) -> list[str]:
     """Return the digest that each of several workers, threads of this process, comes to."""
     priors, moves = MODELS[model]
@@ -96,7 +105,7 @@ def over_threads(ratings: Ratings, model: str, workers: int, **told) -> list[str
 
     def work(rank: int) -> str:
         link = ThreadLink(rank, room, barrier)
-        part = cut_slice(ratings.arrays, rank, workers)
+        part = RatingSlice(*map(read_only, cut_slice(ratings.arrays, rank, workers)))
         settings = {"n_levels": ratings.n_levels, "stream": (3, 0), "covariates": ratings.covariates, **told}
         try:
             return digest(run_slices(part, link, priors, schedule(), moves, **settings))
@@ -109,14 +118,14 @@ def over_threads(ratings: Ratings, model: str, workers: int, **told) -> list[str
 
 
 @cache
-def reference(model: str) -> str:
+def reference(model: str, sweeps: int = SWEEPS) -> str:
     priors, moves = MODELS[model]
-    return digest(run_sweeps(simulated(), priors, schedule(), moves, stream=(3, 0)))
+    return digest(run_sweeps(simulated(), priors, schedule(1, sweeps), moves, stream=(3, 0)))
 
 
 def over_processes(model: str, workers: int, threads: int = 1) -> str:
     priors, moves = MODELS[model]
-    with LocalWorkers(workers, simulated(), priors, schedule(threads), moves, stream=(3, 0)) as sweeps:
+    with LocalWorkers(workers, simulated(), priors, schedule(threads, FEW), moves, stream=(3, 0)) as sweeps:
         return digest(sweeps)
 
 
@@ -127,6 +136,14 @@ def test_workers_draw_what_one_process_draws(model):
         assert set(over_threads(simulated(), model, workers)) == {reference(model)}
 
 
+def test_slices_need_no_kernels_of_their_own():
+    """Arrays of another type, such as read-only ones, would compile every kernel again."""
+    over_threads(simulated(), "full", 2)
+    reference("full")
+    for kernel in (update_users_parallel, update_latent, update_features, update_grades_and_offsets):
+        assert len(kernel.signatures) == 1, kernel
+
+
 @pytest.mark.parametrize("model", ["paper", "full"])
 @pytest.mark.parametrize("workers", [4, 20])
 def test_many_workers(model, workers):
@@ -134,9 +151,9 @@ def test_many_workers(model, workers):
     assert set(over_threads(simulated(), model, workers)) == {reference(model)}
 
 
-@pytest.mark.parametrize(("model", "workers", "threads"), [("paper", 2, 2), ("full", 2, 1)])
+@pytest.mark.parametrize(("model", "workers", "threads"), [("paper", 2, 2), ("full", 4, 2)])
 def test_processes_draw_what_one_process_draws(model, workers, threads):
-    assert over_processes(model, workers, threads) == reference(model)
+    assert over_processes(model, workers, threads) == reference(model, FEW)
 
 
 def test_few_users_and_items():

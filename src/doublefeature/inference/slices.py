@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from doublefeature.model.state import Traits, empty_state
 from doublefeature.ratings import NO_COVARIATES, Covariates, RatingArrays
 
 FloatArray = NDArray[np.float64]
+Arrays = TypeVar("Arrays", "RatingSlice", Traits)
 
 
 class RatingSlice(NamedTuple):
@@ -40,6 +41,7 @@ class RatingSlice(NamedTuple):
 def own_rows(ptr: NDArray[np.int64], rank: int, size: int) -> tuple[int, int]:
     """Return first and last (excluded) row that a worker holds, given the pointers of all rows of a side."""
     none = np.empty(0, np.uint32)
+    ptr = np.require(ptr, requirements=["C", "W"])
     side = Side(ptr, ptr, none, none, np.empty(0, np.uint8), np.empty(0), np.empty(0), True, 0, rank, size)
     low, high = own_rows_of(side)
     return int(low), int(high)
@@ -84,8 +86,7 @@ def run_slices(
     n_users, n_items = part.user_ptr.size - 1, part.item_ptr.size - 1
     begin = start or Start(empty_state(priors, n_users, n_items, n_levels))
     check_start(begin, (n_users, n_items, n_levels))
-    if traits is None:
-        traits = shared_traits(part, link, priors, covariates)
+    traits = _for_kernels(traits or shared_traits(part, link, priors, covariates))
     gate = Gate(link)
     seed, chain = check_seed(stream[0]), check_seed(stream[1])
     scene = scene_of_sides(_sides(part, link, gate.address), priors, moves, begin.state, (seed, chain), traits)
@@ -129,10 +130,16 @@ def _local(whole: NDArray[np.int64], link: Link) -> NDArray[np.int64]:
     return local
 
 
+def _for_kernels(arrays: Arrays) -> Arrays:
+    """Return arrays of the types kernels are compiled for: those that came as bytes may not be written to."""
+    return type(arrays)(*(np.require(one, requirements=["C", "W"]) for one in arrays))  # type: ignore[arg-type]
+
+
 def _sides(part: RatingSlice, link: Link, address: int) -> tuple[Side, Side]:
     none, place = np.empty(0, np.uint32), (address, link.rank, link.size)
     own, apart = (np.empty(0), np.empty(0)), (np.zeros(part.user_codes.size), np.zeros(part.user_codes.size))
     users, items = _local(part.user_ptr, link), _local(part.item_ptr, link)
+    part = _for_kernels(part)
     return (
         Side(users, part.user_ptr, part.item_codes, none, part.user_levels, *own, True, *place),
         Side(items, part.item_ptr, part.user_codes, none, part.item_levels, *apart, False, *place),

@@ -1,4 +1,4 @@
-r"""Features owned by one user: renewed from the prior, or born and buried with the items integrated out.
+r"""Features owned by one user, born and buried with the items integrated out (`renewal.py` renews them from the prior).
 
 Given the rest, the features owned by user u alone are a Poisson process of their own, independent over users,
 so users can be treated one by one or at once.
@@ -22,21 +22,15 @@ from doublefeature.kernels.bits import (
     open_slot,
     set_bit,
     with_free_slot,
-    with_free_slots,
 )
 from doublefeature.kernels.likelihood import Likelihood, log_probability
 from doublefeature.kernels.priors import (
-    draw_effect,
-    draw_grade,
-    draw_item_effects,
-    draw_items,
     draw_rate,
     effect_log_prior,
 )
 from doublefeature.kernels.scene import (
     COLLAPSED_BIRTH,
     COLLAPSED_DEATH,
-    PRIOR_SINGLETON,
     Scene,
     Side,
     chunk_start,
@@ -50,7 +44,6 @@ from doublefeature.kernels.sharing import share_listed, share_rows
 from doublefeature.kernels.streams import (
     COLLAPSED_SINGLETONS,
     COLUMN,
-    PRIOR_SINGLETONS,
     Stream,
     below,
     new_stream,
@@ -58,7 +51,7 @@ from doublefeature.kernels.streams import (
     tick,
     uniform,
 )
-from doublefeature.kernels.variates import bernoulli_logit, normalise_logs, pick_by_logs, poisson
+from doublefeature.kernels.variates import bernoulli_logit, normalise_logs, pick_by_logs
 from doublefeature.model.state import EFFECT_SD, MASS, Model, State
 
 FloatArray = NDArray[np.float64]
@@ -79,20 +72,6 @@ def private_words(state: State) -> NDArray[np.uint64]:
         if counts[slot] == 1:
             words[slot >> 6] |= ONE << np.uint64(slot & 63)
     return words
-
-
-@leaf
-def _mark_movers(words: NDArray[np.uint64], private: NDArray[np.uint64], dealt: SlotArray, movers: SlotArray) -> int:
-    """List the users who have private features or are dealt one; return how many they are."""
-    count = 0
-    for user in range(dealt.size):
-        found = ZERO
-        for w in range(private.size):
-            found |= words[user, w] & private[w]
-        if dealt[user] > 0 or found != ZERO:
-            movers[count] = user
-            count += 1
-    return count
 
 
 @kernel
@@ -117,86 +96,6 @@ def row_log_likelihood(scene: Scene, user: int) -> float:
         scale = scene.state.user_scale[user]
         total += log_probability(scene.like, scale, scene.users.levels[j], scene.scores[j])
     return total
-
-
-@kernel
-def update_prior_singletons(scene: Scene) -> State:
-    """Replace each user's private features by Poisson(λ/m) fresh ones from the prior.
-
-    Accepted with the ratio of the user's likelihood. Only users who have private features or are dealt a new
-    one can change, so one Poisson(λ) number is drawn for all and dealt out. Who holds a user's ratings tries; as fresh
-    features are a function of the user's random numbers, all workers make the accepted ones again.
-    """
-    n_users = scene.state.user_words.shape[0]
-    stream = new_stream()
-    seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 0), 0)
-    dealt = np.zeros(n_users, np.int64)
-    for _ in range(poisson(stream, scene.state.hyper[MASS])):
-        dealt[below(stream, n_users)] += 1
-    private = private_words(scene.state)
-    movers = np.empty(n_users, np.int64)
-    movers = movers[: _mark_movers(scene.state.user_words, private, dealt, movers)]
-    accepted = np.zeros(n_users, np.uint8)
-    scene = with_state(scene, with_free_slots(scene.state, dealt.max()))
-    low, high = own_rows(scene.users)
-    for user in movers:
-        if low <= user < high:
-            seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 1), user)
-            accepted[user] = try_fresh(scene, user, private_slots(scene.state, private, user), dealt[user], stream)
-    share_rows(scene.users, accepted)
-    for user in movers:
-        note(scene.tally, PRIOR_SINGLETON, accepted[user] != 0)
-        if accepted[user]:
-            seek(stream, scene.key, tick(scene.sweep, PRIOR_SINGLETONS, 1), user)
-            old = private_slots(scene.state, private, user)
-            scene = with_state(scene, put_fresh(scene, user, old, dealt[user], stream))
-    return scene.state
-
-
-@kernel
-def try_fresh(scene: Scene, user: int, old: SlotArray, n_new: int, stream: Stream) -> bool:
-    """Try so many fresh features in place of a user's private ones; the scores follow, the state stays."""
-    before = row_log_likelihood(scene, user)
-    for slot in old:
-        add_to_row(scene, user, slot, -1.0)
-    new = np.empty(n_new, np.int64)
-    for j in range(n_new):
-        new[j] = _open_from_prior(scene, user, stream)
-        add_to_row(scene, user, new[j], 1.0)
-    accepted = math.log(uniform(stream)) < row_log_likelihood(scene, user) - before
-    if not accepted:
-        for slot in new:
-            add_to_row(scene, user, slot, -1.0)
-        for slot in old:
-            add_to_row(scene, user, slot, 1.0)
-    for slot in new:
-        close_slot(scene.state, slot)
-    return accepted
-
-
-@kernel
-def put_fresh(scene: Scene, user: int, old: SlotArray, n_new: int, stream: Stream) -> State:
-    """Put the fresh features that `try_fresh` made from the same random numbers in place of a user's private ones."""
-    for slot in old:
-        close_slot(scene.state, slot)
-    scene = with_state(scene, with_free_slots(scene.state, n_new))
-    for _ in range(n_new):
-        _open_from_prior(scene, user, stream)
-    return scene.state
-
-
-@kernel
-def _open_from_prior(scene: Scene, user: int, stream: Stream) -> int:
-    """Open a feature owned by one user, with effect and items from the prior."""
-    state = scene.state
-    rate = draw_rate(stream, state, scene.model)
-    slot = open_slot(state, draw_effect(stream, state, scene.model), rate)
-    set_bit(state.user_words, user, slot)
-    if state.user_grade.shape[0] > 0:
-        state.user_grade[user, slot] = draw_grade(state, stream)
-    draw_items(stream, state, scene.model, rate, slot)
-    draw_item_effects(stream, state, slot)
-    return slot
 
 
 @leaf

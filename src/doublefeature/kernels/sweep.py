@@ -29,10 +29,11 @@ from doublefeature.kernels.memberships import update_items, update_users_paralle
 from doublefeature.kernels.noise import update_noise_given_latent, update_noise_slice
 from doublefeature.kernels.private import update_private_features
 from doublefeature.kernels.remainder import move_remainder, update_remainder
+from doublefeature.kernels.renewal import update_prior_singletons
 from doublefeature.kernels.scales import update_user_scales
 from doublefeature.kernels.scene import MOVE_NAMES, Scene, Side, item_side, rating_count, user_side, with_state
 from doublefeature.kernels.scores import log_likelihood, rebuild_all_scores, rebuild_item_scores, rebuild_scores
-from doublefeature.kernels.singletons import update_collapsed_singletons, update_prior_singletons
+from doublefeature.kernels.singletons import update_collapsed_singletons
 from doublefeature.kernels.streams import stream_key
 from doublefeature.kernels.traits import set_offset_means, update_traits, with_weights
 from doublefeature.model.choices import traits_of
