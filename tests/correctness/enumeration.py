@@ -178,7 +178,7 @@ def right_chain(scene: Scene, chosen: tuple[bool, bool, bool, bool], n_sweeps: i
             scene = with_state(scene, update_collapsed_singletons(scene, 1.0))
         update_items(scene)
         if moves:
-            scene = with_state(scene, update_features(scene, np.int64(0), False))
+            scene = with_state(scene, update_features(scene, np.int64(0), np.bool_(False)))
         functionals(scene, out[t // per_batch])
     out /= per_batch
 
