@@ -106,6 +106,8 @@ class OverWorkers(FoldsIn):
         self.schedule_ = folder.schedule
         self.posterior_ = folder.posterior()
         self._folder, self._source = folder.path, folder
+        for name in ("ratings_", "heldout_"):
+            self.__dict__.pop(name, None)
         if folder.holds_ratings:
             self.ratings_, self.heldout_ = folder.ratings, folder.heldout
         return self

@@ -350,7 +350,7 @@ class DoubleFeature(OverWorkers):
 
     def _forget(self) -> None:
         """Drop what followed from an earlier fit."""
-        for name in ("ratings_", "heldout_", "allocation_", "aligner_", "features_", "fold_base_"):
+        for name in ("allocation_", "aligner_", "features_", "fold_base_"):
             self.__dict__.pop(name, None)
 
     def _check_fitted(self) -> None:
