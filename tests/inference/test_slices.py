@@ -144,8 +144,7 @@ def test_slices_need_no_kernels_of_their_own():
         assert len(kernel.signatures) == 1, kernel
 
 
-@pytest.mark.parametrize("model", ["paper", "full"])
-@pytest.mark.parametrize("workers", [4, 20])
+@pytest.mark.parametrize(("model", "workers"), [("paper", 4), ("full", 20)])
 def test_many_workers(model, workers):
     """Also more than there are parts: some have nothing to do."""
     assert set(over_threads(simulated(), model, workers)) == {reference(model)}
