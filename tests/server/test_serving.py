@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from doublefeature.server.serving import _listen
 from tests.server.parts import running
 from tests.server.proofs import API, survive_kills, swap_under_load
 
@@ -32,6 +33,11 @@ def command(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 class TestStart:
+    def test_answers_are_not_held_back(self):
+        """asyncio turns Nagle's delay off for sockets that say they are TCP, and for no others."""
+        with _listen("127.0.0.1", 0) as listener:
+            assert listener.proto == socket.IPPROTO_TCP
+
     def test_wrong_starts_end_in_one_line(self, number_folder, tmp_path):
         taken = socket.socket()
         taken.bind(("127.0.0.1", 0))

@@ -114,8 +114,9 @@ def _patient(seconds: float) -> type[H11Protocol]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Its protocol is named: asyncio turns Nagle's delay, 40 ms an answer, off only then."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
