@@ -51,6 +51,11 @@ class Outline:
         return int(self.user_ptr[-1])
 
 
+def row_pointers(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each row begins when rows of so many entries are put end to end, and where the last ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
 class StreamedRatings:
     """Ratings that pass in pieces, by user: first the items rated, then the levels. They can pass once."""
 

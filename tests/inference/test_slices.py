@@ -17,7 +17,6 @@ import pytest
 from doublefeature.config import PRESETS, Moves, Priors, Schedule
 from doublefeature.errors import EnvironmentProblem, SettingsError
 from doublefeature.inference.chain import Start, run_sweeps
-from doublefeature.inference.local_workers import LocalWorkers
 from doublefeature.inference.slices import RatingSlice, cut_slice, own_rows, run_slices
 from doublefeature.kernels.features import update_features
 from doublefeature.kernels.grades import update_grades_and_offsets
@@ -25,6 +24,7 @@ from doublefeature.kernels.latent import update_latent
 from doublefeature.kernels.memberships import update_users_parallel
 from doublefeature.model.state import copy_state
 from doublefeature.ratings import Covariates, Ratings
+from tests.inference.local_workers import LocalWorkers
 
 BUSY = Moves(effect_every=4, noise_slice_every=5, feature_every=1, settle=4)
 MODELS: dict[str, tuple[Priors, Moves]] = {

@@ -12,6 +12,7 @@ from doublefeature.kernels.fold import FoldedRows, Others, Rated, RowPrior
 from doublefeature.kernels.fold_draws import Stack, StackedPrior, StackedRows, add_row_levels, fold_draws
 from doublefeature.model.generative import scale_log_weights
 from doublefeature.model.state import NOISE, REMAINDER_SD, SCALE_SD, USER_GRADE_SD, USER_SD
+from doublefeature.outline import row_pointers
 from doublefeature.posterior.draws import Posterior, member_starts
 
 Codes = NDArray[np.int64]
@@ -29,7 +30,7 @@ def stack_of(posterior: Posterior, *, user_offsets: bool) -> Stack:
         before += draw.item_effect.size
     hyper = np.stack([draw.hyper for draw in draws])
     return Stack(
-        ptr=np.concatenate([[0], np.cumsum(posterior.n_features)]),
+        ptr=row_pointers(posterior.n_features),
         words=words,
         first=first,
         packed=np.concatenate([draw.item_effect for draw in draws]),

@@ -89,7 +89,7 @@ def fit_by_team(
     """
     with folder.writing():
         folder.check_resumable(folder.schedule.sweeps)
-        begun = folder.finished
+        was_finished = folder.finished
         losses = 0
         ready = placed
         while not folder.finished and not (stop is not None and stop.is_set()):
@@ -108,7 +108,7 @@ def fit_by_team(
                     ) from problem
                 team.regroup()
                 ready = False
-        if not begun:
+        if not was_finished:
             folder.write_card(card_text(folder))
     return folder.finished
 
@@ -155,8 +155,7 @@ def begin_chain(desk: Desk, chain: int, beginning: Beginning) -> None:
         last[:] = [news]
 
     if _TRAITS not in desk.kept:
-        found = shared_traits(desk.kept[SLICE], desk.link, settings.priors, settings.covariates)
-        desk.kept[_TRAITS] = type(found)(*(one.copy() for one in found))
+        desk.kept[_TRAITS] = shared_traits(desk.kept[SLICE], desk.link, settings.priors, settings.covariates)
     sweeps = run_slices(
         desk.kept[SLICE],
         desk.link,

@@ -34,7 +34,7 @@ from doublefeature.inference.reading_work import (
 )
 from doublefeature.inference.teams import Team
 from doublefeature.levels import Levels, infer_levels, level_positions, number
-from doublefeature.outline import Outline, StreamedRatings
+from doublefeature.outline import Outline, StreamedRatings, row_pointers
 from doublefeature.posterior.rating_file import PIECE
 from doublefeature.ratings import Duplicates, drawn_at_random
 from doublefeature.readers import Reading
@@ -76,7 +76,7 @@ def read_parts(
     counts = np.sum(team.together(recode, maps), axis=0)
     if counts.sum() > MAX_RATINGS:
         raise RatingsError(f"{source}: {counts.sum()} ratings, {MAX_RATINGS} are possible.")
-    cut = even_cut(_pointers(counts), team.size)
+    cut = even_cut(row_pointers(counts), team.size)
     found = team.together(gather_users, [(cut, len(items), duplicates)] * team.size)
     if pair := next((again for _, again in found if again is not None), None):
         labels = users[pair[0]], items[pair[1]]
@@ -108,10 +108,6 @@ def _share_out(files: list[Path], size: int, reading: Reading) -> list[list[tupl
     return [
         [(file, reading) for file, owner in zip(files, owners, strict=True) if owner == rank] for rank in range(size)
     ]
-
-
-def _pointers(counts: IntArray) -> IntArray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 
 
 def _ids(team: Team, met: list[Met], role: str, source: str) -> tuple[Sequence[Hashable], list[NDArray[np.uint32]]]:
@@ -181,7 +177,7 @@ def _split(
     seed: int,
 ) -> Parts:
     """Take out what is kept out of the fit, and say how the rest lies."""
-    user_ptr = _pointers(counts)
+    user_ptr = row_pointers(counts)
     marks = np.zeros(int(user_ptr[-1]) if holdout else 0, bool)
     if holdout:
         marks[drawn_at_random(marks.size, holdout, seed)] = True
@@ -191,5 +187,5 @@ def _split(
     for which in range(2 if holdout else 1):
         of_users = np.concatenate([counts[which][0] for counts in found])
         of_items = np.sum([counts[which][1] for counts in found], axis=0)
-        outlines.append(Outline(*names, _pointers(of_users), _pointers(of_items)))
+        outlines.append(Outline(*names, row_pointers(of_users), row_pointers(of_items)))
     return Parts(outlines[0], outlines[1] if holdout else None, cut)

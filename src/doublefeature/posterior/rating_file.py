@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from doublefeature.errors import StoreError
 from doublefeature.levels import Levels
-from doublefeature.outline import Outline
+from doublefeature.outline import Outline, row_pointers
 from doublefeature.posterior.arrays import HEADER_LIMIT, Arrays, Entry, read_header
 from doublefeature.posterior.manifest import StoredFile
 from doublefeature.posterior.tables import Ids, check_starts, decode_covariates
@@ -58,8 +58,7 @@ class RatingFile:
                 raise StoreError("the items of a user are not in order, or come twice")
             last = int(item_codes[-1])
             counts += np.bincount(item_codes, minlength=len(items))
-        item_ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        return Outline(users, items, levels, user_ptr, item_ptr, covariates)
+        return Outline(users, items, levels, user_ptr, row_pointers(counts), covariates)
 
     def pieces(self, low: int = 0, high: int | None = None) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.uint8]]]:
         """Yield item and level codes of ratings low, …, high − 1, some at a time."""
