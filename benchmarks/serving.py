@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDED = 50
+MOST_PAGES = 50  # of 200 users each that are asked about
 SCENES = ("known", "folded", "overload", "soak")
 
 
@@ -105,6 +106,8 @@ class Client:
 
     async def send(self, method: str, path: str, body: bytes) -> int:
         """Send a request and return the status, 0 when the connection broke."""
+        while self.idle and self.idle[-1][0].at_eof():  # the service hangs up on connections that were idle too long
+            self.idle.pop()[1].close()
         reader, writer = self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -125,7 +128,8 @@ class Load:
     """Makes requests for a model's users and items."""
 
     def __init__(self, service: Service) -> None:
-        self.users = [row["user"] for row in service.read("api/v1/users?limit=200")["users"]]
+        pages = (service.read(f"api/v1/users?limit=200&offset={200 * page}")["users"] for page in range(MOST_PAGES))
+        self.users = [row["user"] for page in pages for row in page]
         self.items = [row["item"] for row in service.read("api/v1/items?limit=200")["items"]]
         self.levels = service.read("api/v1/model")["levels"]
         self.rng = random.Random(1)

@@ -21,7 +21,7 @@ from doublefeature.server.schemas.asked import AskPairs, AskRecommendations
 def recommendations(loaded: Loaded, person: Person, asked: AskRecommendations) -> out.Recommendations:
     """Return the best items that a person has not rated."""
     model, levels = loaded.model, loaded.model.ratings_.levels
-    level = model.high_level if asked.level is None else levels[level_position(asked.level, levels)]
+    level = None if asked.level is None else levels[level_position(asked.level, levels)]
     allow, deny = known_items(loaded, asked.allow), known_items(loaded, asked.deny)
     wanted = Wanted(asked.n, asked.rank_by, level, asked.quantile, INTERVAL_MASS, allow, deny, asked.seed)
     if person.as_fitted:
@@ -30,10 +30,9 @@ def recommendations(loaded: Loaded, person: Person, asked: AskRecommendations) -
         found = recommend(model, model.posterior_, user, seen, wanted, loaded.levels_of(user))
     else:
         found = person.folded(loaded).recommend(**wanted._asdict())
-    rows = [out.RecommendedItem(**{**row._asdict(), "proba": list(row.proba)}) for row in found]
-    return out.Recommendations(
-        **_personal(loaded, person), rank_by=asked.rank_by, level=level, levels=list(levels), items=rows
-    )
+    told = {"rank_by": asked.rank_by, "level": model.high_level if level is None else level, "levels": list(levels)}
+    rows = [{**row._asdict(), "proba": list(row.proba)} for row in found]
+    return out.Recommendations.model_validate({**_personal(loaded, person), **told, "items": rows})
 
 
 def predictions_of_pairs(loaded: Loaded, asked: AskPairs, changed: Sequence[Person | None]) -> out.Predictions:

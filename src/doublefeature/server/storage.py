@@ -11,7 +11,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,9 +56,16 @@ class Storage:
     def __init__(self, address: str) -> None:
         self._engine = _engine(address)
         self._shown = self._engine.url.render_as_string(hide_password=True)
+        self._refusals = (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
+        self._of_user = _OF_USER.compile(dialect=self._engine.dialect)
         with self._problems():
             self._migrate()
         self._salt = self._find_salt()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the database is a file on this machine: looking something up never waits for anybody."""
+        return self._engine.dialect.name == "sqlite"
 
     def put(self, user: Hashable, item: Hashable, rating: Level | None) -> None:
         """Keep a rating, or with None that it was taken back; when this returns it is on the disk."""
@@ -68,9 +75,12 @@ class Storage:
             connection.execute(_PUT, {**row, "now": now})
 
     def changes(self, user: Hashable) -> Changes:
-        """Return what was sent for one user."""
-        with self._problems(), self._engine.connect() as connection:
-            rows = connection.execute(_OF_USER, {"user": _text(user)}).all()
+        """Return what was sent for one user; every question asks for it, so the driver is used directly."""
+        key = _text(user)
+        with self._problems(), closing(self._engine.raw_connection()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(self._of_user.string, (key,) if self._of_user.positional else {"user": key})
+            rows = cursor.fetchall()
         return {json.loads(item): None if rating is None else json.loads(rating) for item, rating in rows}
 
     def all_changes(self) -> list[tuple[Hashable, Hashable, Level | None]]:
@@ -142,7 +152,7 @@ class Storage:
         """Turn what the database refuses into one line without passwords or data."""
         try:
             yield
-        except SQLAlchemyError as problem:
+        except self._refusals as problem:
             kind = type(getattr(problem, "orig", None) or problem).__name__
             raise EnvironmentProblem(
                 f"database {self._shown} cannot be used ({kind}). Check that it runs and may be written to."

@@ -30,10 +30,12 @@ class Workers:
             raise BusyError("too many requests are being worked on. Try again in a moment.")
         self.pending += 1
         loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
         work = self._threads.submit(function, *args, **kwargs)
-        work.add_done_callback(lambda done: self._finish(loop, done))
+        work.add_done_callback(lambda done: self._hand_over(loop, done, answer))
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(work)), self._seconds)
+            async with asyncio.timeout(self._seconds):
+                return await answer
         except TimeoutError:
             work.cancel()
             raise BusyError(f"the answer took longer than {self._seconds:g} seconds. Ask for less.") from None
@@ -42,13 +44,20 @@ class Workers:
         """Finish what has begun and drop what waits."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _finish(self, loop: asyncio.AbstractEventLoop, done: Future[T]) -> None:
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, done: Future[T], answer: asyncio.Future[T]) -> None:
+        """Wake the event loop once: it counts down and gives the answer to whoever still waits."""
         try:
-            loop.call_soon_threadsafe(self._count_down)
-        except RuntimeError:  # the loop has been closed: nobody counts any more
-            self._count_down()
-        if not done.cancelled():
-            done.exception()
+            loop.call_soon_threadsafe(self._finish, done, answer)
+        except RuntimeError:  # the loop has been closed: nobody waits any more
+            self.pending -= 1
 
-    def _count_down(self) -> None:
+    def _finish(self, done: Future[T], answer: asyncio.Future[T]) -> None:
         self.pending -= 1
+        if done.cancelled():
+            answer.cancel()
+        elif not answer.done():  # nobody waits any more after a timeout or a broken connection
+            problem = done.exception()
+            if problem is None:
+                answer.set_result(done.result())
+            else:
+                answer.set_exception(problem)

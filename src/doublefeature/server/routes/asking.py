@@ -25,6 +25,8 @@ from doublefeature.server.schemas.asked import (
 )
 from doublefeature.server.service import Service, Serving
 
+_FEW = 50
+
 router = APIRouter(tags=["asks"], route_class=StrictRoute, responses={**COMMON, **responses(409)})
 
 
@@ -40,13 +42,17 @@ async def recommend_to_user(
 ) -> out.Recommendations:
     """Recommend items that a user has not rated, with a probability for every level."""
     asked = AskRecommendations(user=user, n=n, rank_by=rank_by, level=level, quantile=quantile, seed=seed)
-    return await service.ask(asked, lambda loaded, person: answers.recommendations(loaded, _someone(person), asked))
+    return await service.ask(
+        asked, lambda loaded, person: answers.recommendations(loaded, _someone(person), asked), small=_is_small(asked)
+    )
 
 
 @router.post("/recommendations")
 async def recommend(service: Serving, asked: AskRecommendations) -> out.Recommendations:
     """Recommend to a known user, to someone described by ratings, or to anybody."""
-    return await service.ask(asked, lambda loaded, person: answers.recommendations(loaded, person, asked))
+    return await service.ask(
+        asked, lambda loaded, person: answers.recommendations(loaded, person, asked), small=_is_small(asked)
+    )
 
 
 @router.post("/predictions")
@@ -100,6 +106,11 @@ async def questions_to_user(service: Serving, user: UserId, n: Annotated[int, Qu
 async def questions(service: Serving, asked: AskQuestions) -> out.Questions:
     """Name the items whose rating would tell most about a person known or described by ratings."""
     return await service.ask(asked, lambda loaded, person: answers.questions(loaded, person, asked.n))
+
+
+def _is_small(asked: AskRecommendations) -> bool:
+    """Whether few items are wanted and none have to be looked up."""
+    return asked.n <= _FEW and asked.allow is None and asked.deny is None
 
 
 def _someone(person: Person) -> Person:
