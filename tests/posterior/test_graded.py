@@ -11,7 +11,7 @@ from doublefeature.model.state import GRADE_SD, ITEM_SD, NOISE, SCALE_SD, USER_S
 from doublefeature.posterior.convergence import Probes, probe_means
 from doublefeature.posterior.draws import Posterior, draw_of, gather, member_starts
 from doublefeature.posterior.explain import explain
-from doublefeature.posterior.predict import draw_scores, levels_in_draw, predict_levels, score_table
+from doublefeature.posterior.predict import draw_scores, levels_in_draw, predict_levels, predict_rows, score_table
 from doublefeature.posterior.prediction import level_values
 from doublefeature.posterior.ranking import prefer, recommend, top
 from doublefeature.posterior.similar import similar_items, similar_users
@@ -144,12 +144,22 @@ class TestStates:
         assert np.array_equal(gather(2.5, []).scales, [1.0])
 
 
+def check_rows(posterior):
+    """Rows of the table of predictions are the predictions of pairs."""
+    n_users, n_items = posterior.draws[0].user_offset.size, posterior.draws[0].item_offset.size
+    users, items = np.divmod(np.arange(n_users * n_items), n_items)
+    rows = predict_rows(posterior, np.arange(n_users))
+    assert np.abs(rows.reshape(users.size, -1) - predict_levels(posterior, users, items)).max() < 1e-12
+    assert np.array_equal(predict_rows(posterior, np.arange(1, 3)), rows[1:3])
+
+
 class TestPredictions:
     @pytest.mark.parametrize("levels", [2, 5, 10])
     def test_pair_by_pair(self, levels):
         posterior = make_graded(seed=levels, levels=levels)
         found = predict_levels(posterior, *PAIRS)
         assert np.abs(found - levels_by_hand(posterior, *PAIRS)).max() < 1e-12
+        check_rows(posterior)
         scores = score_table(posterior, *PAIRS)
         for row, draw in zip(scores, posterior, strict=True):
             expected = [score_by_hand(draw, posterior.base, user, item) for user, item in PAIRS.T]

@@ -16,6 +16,7 @@ from doublefeature.posterior.predict import (
     draw_scores,
     levels_in_draw,
     predict_levels,
+    predict_rows,
     score_table,
     spread,
 )
@@ -54,6 +55,7 @@ class TestKnownPairs:
         posterior = make_posterior(seed=levels, levels=levels)
         found = predict_levels(posterior, *PAIRS)
         assert found.shape == (63, levels)
+        assert np.abs(predict_rows(posterior, np.arange(9)).reshape(63, levels) - found).max() < 1e-12
         assert np.abs(found - by_hand(posterior, *PAIRS)).max() < 1e-12
 
     def test_the_check_sees_a_missing_offset(self):

@@ -14,7 +14,7 @@ from doublefeature.posterior.similar import similar_items, similar_users
 from doublefeature.posterior.store import draws_digest
 from doublefeature.studies.recovery import Design, simulate
 from tests.posterior import make_graded
-from tests.posterior.test_graded import PAIRS
+from tests.posterior.test_graded import PAIRS, check_rows
 from tests.posterior.test_similar import relations
 from tests.posterior.test_user_grades import dense, with_grades
 
@@ -43,6 +43,7 @@ def full_table(draw):
 
 
 def test_scores_pair_by_pair(posterior):
+    check_rows(posterior)
     for row, draw in zip(score_table(posterior, *PAIRS), posterior, strict=True):
         expected = posterior.base + draw.item_offset + draw.user_offset[:, None] + full_table(draw)
         assert np.allclose(row, expected[tuple(PAIRS)], atol=1e-12)

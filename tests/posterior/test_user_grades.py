@@ -15,7 +15,7 @@ from doublefeature.posterior.similar import similar_items, similar_users
 from doublefeature.posterior.strangers import STRANGERS, spread, user_rows
 from tests.posterior import SCALES, make_graded, repeat_draw
 from tests.posterior.test_explain import ITEM, USER, crosswise, estimate, straight, total  # noqa: F401
-from tests.posterior.test_graded import PAIRS, VALUES, effects_by_hand, unpacked
+from tests.posterior.test_graded import PAIRS, VALUES, check_rows, effects_by_hand, unpacked
 from tests.posterior.test_similar import relations
 
 
@@ -56,6 +56,7 @@ def posterior():
 
 
 def test_scores_pair_by_pair(posterior):
+    check_rows(posterior)
     for row, draw in zip(score_table(posterior, *PAIRS), posterior, strict=True):
         assert np.allclose(row, scores_by_hand(draw, posterior.base)[tuple(PAIRS)], atol=1e-12)
         plain = draw._replace(user_graded=False)

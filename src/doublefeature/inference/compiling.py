@@ -1,10 +1,14 @@
 """Compile all kernels ahead of the first sweep, in two processes: one compiler uses one core only.
 
 python -m doublefeature.inference.compiling          does it when it is needed
+
+The compiler is told to optimise less: that takes a quarter less time, and sweeps are as fast. Processes of their own
+keep the setting away from whatever else a program compiles.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,7 +28,7 @@ from doublefeature.model.state import empty_state
 from doublefeature.ratings import Ratings
 
 _MODULE = "doublefeature.inference.compiling"
-_FAR = "far"
+_NEAR, _FAR, _FOLD = "near", "far", "fold"
 _SHARED = ("features", "memberships", "sweep")
 _OWN = {"paper": ("singletons", "gaussian"), "full": ("private", "grades", "user_grades")}
 """Modules whose kernels each preset needs besides."""
@@ -42,14 +46,31 @@ def needs_compiling(preset: str) -> bool:
 
 
 def compile_kernels(preset: str) -> None:
-    """Compile every block of a preset's sweep; about as much work is left to a second process as is done here."""
-    with subprocess.Popen([sys.executable, "-m", _MODULE, preset, _FAR], stdin=subprocess.DEVNULL) as other:
-        try:
-            _compile(preset, _near_half)
-        except BaseException:
-            other.kill()
-            raise
-    _compile(preset, _far_half)
+    """Compile every block of a preset's sweep, about half of it in each of two processes."""
+    _in_processes([f"{preset} {_NEAR}"], [f"{preset} {_FAR}"])
+
+
+def compile_everything() -> None:
+    """Compile all kernels that are not in the cache: those of every preset, and those that fold in."""
+    missing = [preset for preset in PRESETS if needs_compiling(preset)]
+    _in_processes([f"{preset} {_NEAR}" for preset in missing], [*(f"{preset} {_FAR}" for preset in missing), _FOLD])
+
+
+def _in_processes(*parts: list[str]) -> None:
+    """Compile lists of parts at the same time; what fails here is compiled, and heard of, where it is used."""
+    environment = {**os.environ, "NUMBA_OPT": "1"}
+    running = [
+        subprocess.Popen([sys.executable, "-m", _MODULE, *part], stdin=subprocess.DEVNULL, env=environment)
+        for part in parts
+        if part
+    ]
+    try:
+        for process in running:
+            process.wait()
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 def _compile(preset: str, blocks: Callable[[Scene], None]) -> None:
@@ -80,12 +101,17 @@ def _near_half(scene: Scene) -> None:
         scene = scene._replace(state=state)
 
 
-if __name__ == "__main__":
-    if sys.argv[2:] == [_FAR]:
-        _compile(sys.argv[1], _far_half)
-    else:
-        for name in PRESETS:
-            if needs_compiling(name):
-                compile_kernels(name)
+def _compile_part(name: str) -> None:
+    if name == _FOLD:
         compile_fold()
         compile_fold_draws()
+    else:
+        preset, half = name.split()
+        _compile(preset, _near_half if half == _NEAR else _far_half)
+
+
+if __name__ == "__main__":
+    for part in sys.argv[1:]:
+        _compile_part(part)
+    if not sys.argv[1:]:
+        compile_everything()

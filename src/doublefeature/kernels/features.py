@@ -104,7 +104,7 @@ def _judge_old(scene: Scene, old: SlotArray, step: int) -> float:
         for user in range(scene.state.user_grade.shape[0]):
             if candidate.users[user]:
                 candidate.grade[user] = scene.state.user_grade[user, old[j]]
-        total += weigh(scene, candidate, False, step + j * STEPS)
+        total += weigh(scene, candidate, np.bool_(False), step + j * STEPS)  # a literal would compile it anew
         if j + 1 < old.size:
             add_feature(scene, old[j], 1.0)
     if old.size == 2:
@@ -163,7 +163,7 @@ def update_features(scene: Scene, attempt: int, births_only: bool) -> State:
             np.zeros(scene.state.user_weights.shape[1]),
             np.zeros(scene.state.item_weights.shape[1]),
         )
-        ratio += weigh(scene, candidate, True, base_step + (2 + opened) * STEPS)
+        ratio += weigh(scene, candidate, np.bool_(True), base_step + (2 + opened) * STEPS)
         scene = with_state(scene, with_free_slot(scene.state))
         new[opened] = _open_candidate(scene.state, scene, candidate, stream)
         add_feature(scene, new[opened], 1.0)

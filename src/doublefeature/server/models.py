@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from doublefeature.errors import DoubleFeatureError, StoreError
 from doublefeature.posterior.loading import read_manifest_text
-from doublefeature.posterior.predict import n_levels_of, predict_levels
+from doublefeature.posterior.predict import n_levels_of, predict_rows
 from doublefeature.recommender import DoubleFeature
 from doublefeature.server.logs import LOGGER
 from doublefeature.sharded import check_whole
@@ -27,7 +27,7 @@ V = TypeVar("V")
 _MOST_FOLDS = 512
 _MOST_ROWS = 256
 _MOST_FACTS = 256
-_BATCH = 4096  # pairs predicted at a time while the table is filled
+_BATCH = 32_768  # pairs predicted at a time while the table is filled
 
 
 class Cache(Generic[K, V]):
@@ -125,11 +125,7 @@ class Loaded:
         model.fold_in({item: model.ratings_.levels[-1]}).predict([item])
 
     def _predict(self, first: int, end: int) -> FloatArray:
-        ratings = self.model.ratings_
-        users = np.repeat(np.arange(first, end), ratings.n_items)
-        items = np.tile(np.arange(ratings.n_items), end - first)
-        found = predict_levels(self.model.posterior_, users, items)
-        return found.reshape(end - first, ratings.n_items, ratings.n_levels)
+        return predict_rows(self.model.posterior_, np.arange(first, end))
 
 
 class Holder:
