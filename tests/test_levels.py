@@ -120,7 +120,7 @@ class TestInferred:
             ([0, 0], "0..1"),
             ([1, 7], "1..10"),
             ([0, 7], "0..10"),
-            ([10, 20, 40], "10,20,40"),
+            ([10, 20, 40], "10..40:10"),
             ([-1, 1], "-1..1:2"),
             ([Decimal("2.5"), 1], "0.5..5:0.5"),
             (["4", "2"], "1..5"),
@@ -132,10 +132,37 @@ class TestInferred:
         assert Ratings.from_triples(range(n), range(n), values).levels == parse_levels(text)
 
     @pytest.mark.parametrize(
+        ("values", "text"),
+        [
+            ([1, 2, 3, 4, 5, 6, 7], "1..7"),
+            ([0, 1, 2, 3], "0..3"),
+            ([1, 2, 3, 4], "1..4"),
+            ([2, 3, 4, 5], "1..5"),
+            ([3, 4, 5], "3..5"),
+            ([1, 3, 5], "1..5:2"),
+            ([4], "1..5"),
+            ([0, 1], "0..1"),
+            ([1, 2], "1..2"),
+            ([1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5], "0.5..5:0.5"),
+            ([0, *range(4, 21)], "0..20"),
+            (range(101), "0..100"),
+            ([-10, -5, 0, 10], "-10..10:5"),
+            ([10, 20, 80], "10,20,80"),
+            (np.arange(0, 11, dtype=np.float32) / 10, "0..1:0.1"),
+        ],
+    )
+    def test_many_ratings_show_their_scale(self, values, text):
+        values = np.resize(list(values), 300)
+        assert Ratings.from_triples(range(300), range(300), values).levels == parse_levels(text)
+
+    @pytest.mark.parametrize(
         ("values", "reason"),
         [
-            (list(range(100, 121)), "21 distinct"),
+            ([0, *range(10**6, 10**6 + 21)], "22 distinct"),
+            ([0.1 + k * k / 7 for k in range(30)], "30 distinct"),
+            (list(range(300)), "300 distinct"),
             ([37, 37], "1 distinct"),
+            ([37] * 300, "1 distinct"),
             (["low", "high"], "low<mid<high"),
             ([1, float("nan")], "not a finite number"),
             ([1, None], "not a finite number"),

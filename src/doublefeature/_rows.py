@@ -96,7 +96,7 @@ class Table:
             first = self._describe(int(endless[codes].argmax()))
             remedy = "Correct the row, or declare text levels in order, such as levels='low<mid<high'"
             raise RatingsError(f"{self.source}: a rating is not a finite number ({first}). {remedy}.")
-        return infer_levels(labels, self.source)
+        return infer_levels(labels, codes.size, self.source)
 
     def with_levels(self, levels: Levels) -> Table:
         """Give the values their positions among the levels; values that are none of them are refused."""

@@ -18,8 +18,12 @@ from doublefeature.errors import RatingsError, SettingsError, show
 Level = int | float | str
 
 MAX_LEVELS = 255
-MAX_INFERRED_LEVELS = 20
-STANDARD_SCALES = ("1..5", "0..1", "0.5..5:0.5", "1..10", "0..10")
+USUAL_SCALES = ("1..5", "0..1", "0.5..5:0.5", "1..10", "0..10")
+_TELLING = 200
+"""Ratings from which a level that nobody gave is taken not to exist."""
+_DECIMALS = 6
+_MOST_UNEVEN = 20
+"""Levels that are not in equal steps can be so many at most; more are measurements, not levels."""
 
 
 class Levels(tuple[Level, ...]):
@@ -80,16 +84,43 @@ def _check_labels(labels: Sequence[object], *, must_increase: bool) -> Levels:
     return Levels(texts)
 
 
-def infer_levels(labels: Sequence[Hashable], source: str) -> Levels:
-    """Return the first of `STANDARD_SCALES` that holds every label, else the distinct numbers if few."""
-    for scale in map(parse_levels, STANDARD_SCALES):
-        if (level_positions(labels, scale) >= 0).all():
+def infer_levels(labels: Sequence[Hashable], n_ratings: int, source: str) -> Levels:
+    """Read the levels off the labels that occur, all of them numbers.
+
+    Few ratings need not show every level, so the first of `USUAL_SCALES` that holds them all is taken. Many ratings
+    show the scale themselves, from the lowest to the highest in equal steps; of a usual scale only the lowest level may
+    be missing, which nobody may have been harsh enough to give.
+    """
+    seen = _distinct_numbers(labels)
+    usual = [scale for scale in map(parse_levels, USUAL_SCALES) if (level_positions(seen, scale) >= 0).all()]
+    if usual and (n_ratings < _TELLING or len(seen) == 1):
+        return usual[0]
+    even = _in_equal_steps(seen)
+    for scale in usual:
+        if scale[-1] == seen[-1] and seen[0] in scale[:2] and len(scale) <= len(even) + 1:
             return scale
-    distinct = np.unique([number(label) for label in labels])
-    if not 2 <= distinct.size <= MAX_INFERRED_LEVELS:
-        what = f"{distinct.size} distinct rating(s) from {distinct[0]:g} to {distinct[-1]:g}"
+    if even:
+        return check_levels(even)
+    if not 2 <= len(seen) <= _MOST_UNEVEN:
+        what = f"{len(seen)} distinct rating(s) from {seen[0]:g} to {seen[-1]:g}"
         raise RatingsError(f"{source}: {what} fit no usual scale. Pass levels, such as '0..100'.")
-    return check_levels(distinct)
+    return check_levels(seen)
+
+
+def _distinct_numbers(labels: Sequence[Hashable]) -> list[float]:
+    """Return the distinct numbers in order, without the rounding errors of short floats."""
+    found: list[float] = np.unique(np.round([number(label) for label in labels], _DECIMALS)).tolist()
+    return found
+
+
+def _in_equal_steps(numbers: Sequence[float]) -> list[float]:
+    """Return the levels in equal steps that hold all numbers, none if most of them or too many would be new."""
+    whole = [int(Decimal(str(value)).scaleb(_DECIMALS)) for value in numbers]
+    step = math.gcd(*(high - low for low, high in pairwise(whole))) or 1
+    count = (whole[-1] - whole[0]) // step + 1
+    if not 2 <= count <= min(2 * len(numbers), MAX_LEVELS):
+        return []
+    return [float(Decimal(whole[0] + k * step).scaleb(-_DECIMALS)) for k in range(count)]
 
 
 def format_levels(levels: Sequence[Level]) -> str:

@@ -105,9 +105,9 @@ class Ratings:
         users, items, values
             Iterables, arrays, or columns already encoded. Ids are sorted, so row order does not matter.
         levels
-            Ordered levels, as a sequence or in the notation of `parse_levels`. None takes the first of 1..5,
-            0..1, 0.5..5 by 0.5, 1..10 and 0..10 that holds every value, else the distinct numbers when there
-            are at most 20. A sample need not show every level: declare them when you know them.
+            Ordered levels, as a sequence or in the notation of `parse_levels`. None reads them off the values: 200
+            ratings and more show their scale, in equal steps from the lowest to the highest; fewer take the first of
+            1..5, 0..1, 0.5..5 by 0.5, 1..10 and 0..10 that holds them all. Declare levels when you know them.
         times
             When each rating was given: finite numbers, such as seconds.
         source

@@ -37,7 +37,7 @@ def serve(
         float, typer.Option(min=0.1, help="Requests a second that one key, or one address, may send.")
     ] = 500,
     workers: Annotated[int, typer.Option(min=1, help="Threads that compute answers.")] = 2,
-    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait for them; more get 503.")] = 32,
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait for them; more get 503.")] = 8,
 ) -> None:
     """Serve a model: a REST API with its description, and a page to try it and look into it."""
     from doublefeature.server.keys import read_keys

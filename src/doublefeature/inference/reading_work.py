@@ -29,6 +29,7 @@ class Met(NamedTuple):
     items: list[Hashable]
     values: list[Hashable]
     texts: bool  # whether ids are as written, and may turn out to be numbers
+    rows: int
 
 
 class Specimen(NamedTuple):
@@ -52,10 +53,12 @@ def read_files(desk: Desk, files: list[tuple[Path, Reading]]) -> Met:
     """Read files, keep their rows, and return the labels in them."""
     desk.kept.clear()
     if not files:
-        return Met([], [], [], False)
+        return Met([], [], [], False, 0)
     rows = join_rows([named_rows(reading.rows(file), show_name(file)) for file, reading in files], "")
     desk.kept[_ROWS] = rows
-    return Met(list(rows.users.labels), list(rows.items.labels), list(rows.values.labels), rows.texts)
+    return Met(
+        list(rows.users.labels), list(rows.items.labels), list(rows.values.labels), rows.texts, rows.users.codes.size
+    )
 
 
 def find_label(desk: Desk, role: str, code: int) -> Specimen:

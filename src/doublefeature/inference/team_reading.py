@@ -131,7 +131,8 @@ def _levels(
     for place, label in enumerate(joined.labels):
         if declared is None and not np.isfinite(number(label)):
             _refuse([_with_ids(_find(team, joined, place, "values"), ids)], None, source)
-    levels = infer_levels(joined.labels, source) if declared is None else declared
+    n_rows = sum(one.rows for one in met)
+    levels = infer_levels(joined.labels, n_rows, source) if declared is None else declared
     positions = level_positions(joined.labels, levels)
     if (positions < 0).any():
         row = _find(team, joined, int((positions < 0).argmax()), "values")

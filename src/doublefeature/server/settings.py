@@ -47,7 +47,7 @@ class Settings:
     rate: float = 500.0
     burst: int = 1000
     workers: int = 2
-    queue: int = 32
+    queue: int = 8
     work_seconds: float = 20.0
     body_seconds: float = 10.0
     header_seconds: float = 10.0
