@@ -22,6 +22,14 @@ class TestLayouts:
         for end in ("", newline, newline * 3):
             assert read_ratings(write(newline.join(lines) + end)).fingerprint == EXPECTED
 
+    @pytest.mark.parametrize(
+        "names",
+        ["User-ID,ISBN,Book-Rating", "reviewerID,asin,overall", "student,exam,mark", "Respondent,Question,Answer"],
+    )
+    def test_names_of_other_trades(self, write, names):
+        rows = [names, *(",".join(map(str, row)) for row in ROWS)]
+        assert read_ratings(write("\n".join(rows))).fingerprint == EXPECTED
+
     @pytest.mark.parametrize("name", ["r.csv", "r.tsv", "r.txt", "r.data", "r.dat", "ratings"])
     @pytest.mark.parametrize("packed", [True, False])
     def test_suffixes(self, write, name, packed):

@@ -9,17 +9,13 @@ from collections.abc import Hashable
 from pathlib import Path
 
 from doublefeature._delimited import display_name, ids_of, opened
+from doublefeature.column_names import KNOWN_NAMES, plain
 from doublefeature.errors import RatingsError, show
 
 ItemTable = dict[Hashable, dict[str, str]]
 """Columns of every item; `title` is among them when the table has one."""
 
 SEPARATORS = ("::", "\t", "|", ";", ",")
-ID_NAMES = {
-    "item": ("item", "itemid", "movieid", "id", "iid", "movie"),
-    "user": ("user", "userid", "uid", "id", "customerid"),
-}
-TITLE_NAMES = ("title", "name", "label", "movietitle")
 MOST_BYTES = 256 * 2**20
 
 
@@ -41,19 +37,20 @@ def _read(source: str | os.PathLike[str], role: str) -> ItemTable:
     path = Path(source)
     name = display_name(path)
     rows = _rows(_text(path, name, role), name, role)
-    first = [_plain(cell) for cell in rows[0]]
-    has_header = any(cell in ID_NAMES[role] for cell in first)
+    first = [plain(cell) for cell in rows[0]]
+    ids = (*KNOWN_NAMES[role], "id")
+    has_header = any(cell in ids for cell in first)
     columns = rows[0] if has_header else ["id", *(f"column {k}" for k in range(2, len(first) + 1))]
-    at = next((k for k, cell in enumerate(first) if cell in ID_NAMES[role]), 0) if has_header else 0
+    at = next((k for k, cell in enumerate(first) if cell in ids), 0)
     names = [column.strip() for column in columns]
     if role == "item":
-        names = ["title" if _plain(column) in TITLE_NAMES else column for column in names]
+        names = ["title" if plain(column) in KNOWN_NAMES["title"] else column for column in names]
         if not has_header and len(names) > 1:
             names[1] = "title"
     body = rows[1:] if has_header else rows
-    ids = ids_of([row[at].strip() for row in body])
+    labels = ids_of([row[at].strip() for row in body])
     table: ItemTable = {}
-    for line, (label, row) in enumerate(zip(ids, body, strict=True), 1 + has_header):
+    for line, (label, row) in enumerate(zip(labels, body, strict=True), 1 + has_header):
         if label in table:
             raise RatingsError(f"{name}, line {line}: {role} {show(label)} comes twice. Keep one row per {role}.")
         table[label] = {key: cell.strip() for k, (key, cell) in enumerate(zip(names, row, strict=False)) if k != at}
@@ -85,7 +82,3 @@ def _rows(text: str, name: str, role: str) -> list[list[str]]:
     except csv.Error as problem:
         raise RatingsError(f"{name}: {problem}. Close the quotes or double inner ones.") from None
     return [row for row in rows if any(cell.strip() for cell in row)]
-
-
-def _plain(text: str) -> str:
-    return "".join(filter(str.isalnum, text)).lower()

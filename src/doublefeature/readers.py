@@ -16,25 +16,18 @@ from numpy.typing import NDArray
 from doublefeature._delimited import Layout, display_name, moments_of, opened, read_delimited, split_row
 from doublefeature._parts import PARQUET, join_rows, named_rows, part_files, ratings_of, show_name
 from doublefeature._rows import RawRows, encode
+from doublefeature.column_names import known_column
 from doublefeature.errors import MissingExtraError, RatingsError, show
 from doublefeature.levels import Level, Levels, check_levels, number
 from doublefeature.ratings import Covariates, Duplicates, Ratings
 
 SEPARATORS = ("::", "\t", ";", ",", "|")
-KNOWN_NAMES = {
-    "user": ("user", "userid", "uid", "users"),
-    "item": ("item", "itemid", "movie", "movieid", "iid", "items"),
-    "rating": ("rating", "ratings", "stars", "score", "value", "level"),
-    "time": ("timestamp", "timestamps", "time", "datetime"),
-}
-"""Column names understood without being told; case, spaces, `_` and `-` do not count."""
-
 _NEEDED = ("user", "item", "rating")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column holds what: a name, a position from 0, or None to go by `KNOWN_NAMES`."""
+    """Which column holds what: a name, a position from 0, or None to go by `column_names.KNOWN_NAMES`."""
 
     user: str | int | None = None
     item: str | int | None = None
@@ -54,7 +47,7 @@ class Columns:
     def find_time(self, names: Sequence[str], taken: Sequence[int], source: str) -> int | None:
         """Position of the times among the named columns, None when there are none and none were asked for."""
         if self.time is None:
-            found = _known_column("time", names)
+            found = known_column("time", names)
             return None if found in taken else found
         asked = _find_column("time", self.time, names, source)
         if asked in taken:
@@ -213,7 +206,7 @@ def _two_columns(path: Path, roles: tuple[str, str]) -> list[tuple[int, tuple[st
     if separator is None:
         raise RatingsError(f"{name}, line 1: no two columns between any of {', '.join(map(repr, SEPARATORS))}.")
     rows = [(place, [cell.strip() for cell in split_row([line], separator, name)]) for place, line in lines]
-    columns = [_known_column(role, rows[0][1]) for role in roles]
+    columns = [known_column(role, rows[0][1]) for role in roles]
     named = None not in columns
     first, second = (columns[0] or 0, columns[1] or 0) if named else (0, 1)
     for place, row in rows:
@@ -264,7 +257,7 @@ class _Request:
             return self.header
         if any(isinstance(name, str) for name in (*wanted, self.columns.time)):
             return True
-        if all(_known_column(role, fields) is not None for role in _NEEDED):
+        if all(known_column(role, fields) is not None for role in _NEEDED):
             return True
         three = [fields[k] for k in self._positions(fields)]
         declared = self.levels is not None and three[2] in self.levels
@@ -296,14 +289,9 @@ def _width(head: list[str], separator: str) -> int:
         return 0
 
 
-def _known_column(role: str, names: Sequence[str]) -> int | None:
-    plain = ["".join(filter(str.isalnum, str(name))).lower() for name in names]
-    return next((plain.index(name) for name in KNOWN_NAMES[role] if name in plain), None)
-
-
 def _find_column(role: str, wanted: str | int | None, names: Sequence[str], source: str) -> int:
     if wanted is None:
-        found = _known_column(role, names)
+        found = known_column(role, names)
     elif isinstance(wanted, str):
         found = names.index(wanted) if wanted in names else None
     else:
@@ -311,7 +299,8 @@ def _find_column(role: str, wanted: str | int | None, names: Sequence[str], sour
     if found is None:
         sought = f"no {role} column" + ("" if wanted is None else f" {show(wanted)}")
         shown = ", ".join(map(show, names[:8])) + (", ..." if len(names) > 8 else "")
-        raise RatingsError(f"{source}: {sought} among {shown}. Pass {role}=... (a name, or a position from 0).")
+        remedy = f"Pass {role}=... (a name, or a position from 0), on the command line --{role}-column"
+        raise RatingsError(f"{source}: {sought} among {shown}. {remedy}.")
     return found
 
 
