@@ -80,6 +80,21 @@ def test_the_paper_preset_is_the_paper():
     assert not any((state.item_effect.size, state.user_grade.size, state.user_factor.size, model.item_buffet))
 
 
+def test_spreads_grow_with_wide_scales():
+    full = preset("full")
+    for n_levels, wider in ((2, 1.0), (5, 1.0), (10, 1.0), (21, 2.1), (101, 10.1)):
+        there = full.on_scale(n_levels)
+        assert there.effect_sd == pytest.approx(wider * full.effect_sd)
+        assert there.noise_rate == pytest.approx(wider**2 * full.noise_rate)
+        assert there.user_scale_sd == full.user_scale_sd
+        assert there.on_scale(n_levels) == there
+        state, plain = empty_state(full, 3, 3, n_levels), empty_state(there, 3, 3, n_levels)
+        assert state.hyper.tolist() == plain.hyper.tolist()
+        assert state.hyper[0] == pytest.approx(wider * 0.8**0.5)
+        assert build_model(full, 3, 3, n_levels).grade_sd_rate == build_model(there, 3, 3, n_levels).grade_sd_rate
+    assert preset("paper").on_scale(100) == preset("paper")
+
+
 @pytest.mark.parametrize(("n_levels", "base"), [(2, 1.0), (5, 2.5), (10, 5.0)])
 def test_cutpoints_follow_the_levels(n_levels, base):
     assert build_model(Priors(), 3, 3, n_levels).base == base

@@ -128,6 +128,9 @@ class Priors(_Settings):
     there are many ratings, and takes from features what they would say: they are then hard to read."""
     remainder_sd: float = 0.3
     """σ_r: spread of the remainder's factors, of users and of items."""
+    widen_from: int | None = None
+    """Spreads of effects, offsets and noise suit scales of up to so many levels; on wider ones they grow in proportion
+    (`on_scale`). None: they are as they are given on every scale."""
     effect_values: tuple[float, ...] = ()
     """When given, effects can take only these values, each equally likely, in place of the normal prior."""
 
@@ -163,6 +166,8 @@ class Priors(_Settings):
         if self.item_prior == "ibp" and (self.item_rate_by_feature or self.item_choices or "item_rate" in self.learn):
             raise SettingsError("item_prior='ibp' has no item rate: leave out item_choices and learning item_rate.")
         check_count("choices", self.choices, least=0)
+        if self.widen_from is not None:
+            check_count("widen_from", self.widen_from, least=2)
         check_count("remainder", self.remainder, least=0)
         if "remainder_sd" in self.learn and not self.remainder:
             raise SettingsError("learning remainder_sd needs a remainder of rank 1 or more.")
@@ -202,6 +207,19 @@ class Priors(_Settings):
             raise SettingsError(
                 "effects around a feature's own need a normal prior: graded or effect_values, not both."
             )
+
+    def on_scale(self, n_levels: int) -> Priors:
+        """Return the priors for a scale of so many levels, which is one unit of score for each."""
+        if self.widen_from is None:
+            return self
+        wider = max(1.0, n_levels / self.widen_from)
+        spreads = ("effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd", "remainder_sd")
+        return replace(
+            self,
+            widen_from=None,
+            noise_rate=self.noise_rate * wider**2,
+            **{name: getattr(self, name) * wider for name in spreads},
+        )
 
     def with_everything_learnt(self) -> Priors:
         """Return the same model with every hyperparameter that has a meaning in it learnt."""
@@ -245,7 +263,7 @@ class Moves(_Settings):
     cutpoints_every: int = 5
     """Update free cutpoints every so many sweeps (0: never)."""
     table_from: int = 2_000
-    """Number of ratings from which likelihoods are read off a table."""
+    """Number of ratings from which likelihoods are read off a table (more with more than eleven levels)."""
 
     def __post_init__(self) -> None:
         if self.user_scan not in ("parallel", "serial"):
@@ -397,6 +415,7 @@ PRESETS = {
         choices=8,
         item_choices=True,
         noise_rate=3.2,
+        widen_from=10,
         learn=("effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd", "user_scale_sd", "user_grade_sd"),
     ),
 }

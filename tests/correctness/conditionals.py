@@ -15,6 +15,7 @@ from math import log
 import numpy as np
 
 from doublefeature._jit import kernel
+from doublefeature.kernels.cutpoints import cutpoint_log_target
 from doublefeature.kernels.effects import effect_log_targets, pairs_of
 from doublefeature.kernels.exchanges import offset_flip
 from doublefeature.kernels.gaussian import draw_normal, effect_normal, factorise
@@ -121,6 +122,21 @@ def noise(case: Case, jacobian: float = 2.0) -> Pairs:
     truth = [case.density(replace(case.parameters, noise=v)) + jacobian * log(v) for v in values]
     noise_log_target(scene, log(case.parameters.noise))
     yield used[1] - used[0], truth[1] - truth[0]
+
+
+def cutpoints(case: Case, power: float = 0.0) -> Pairs:
+    """Differences of the target of one cutpoint, whose prior is flat: the power 0 of its value."""
+    if not case.priors.free_cutpoints:
+        return
+    scene = _fresh(case)
+    there = case.parameters.cutpoints
+    for place in range(2, there.size - 2):
+        values = case.rng.uniform(there[place - 1], there[place + 1], 2)
+        moved = [np.where(np.arange(there.size) == place, value, there) for value in values]
+        truth = [case.density(replace(case.parameters, cutpoints=cut)) + power * log(cut[place]) for cut in moved]
+        used = [cutpoint_log_target(scene, place, value) for value in values]
+        cutpoint_log_target(scene, place, there[place])
+        yield used[1] - used[0], truth[1] - truth[0]
 
 
 def noise_given_latent(case: Case) -> Pairs:

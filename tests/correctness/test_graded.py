@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from tests.correctness.cases import random_case, random_graded_priors
+from tests.correctness.conditionals import cutpoints
 from tests.correctness.graded import conditionals, graded_weight, spreads, trait_weights, whole_graded_features
 from tests.correctness.ratios import error, new_candidate
 
@@ -24,6 +25,14 @@ def test_weights_of_traits_and_private_births() -> None:
     pairs = [pair for case in cases(80) for pair in trait_weights(case)]
     assert len(pairs) > 40
     assert max(error(*pair) for pair in pairs) < 1e-8
+
+
+def test_targets_of_cutpoints() -> None:
+    pairs = [pair for case in cases(60) for pair in cutpoints(case)]
+    assert len(pairs) > 20
+    assert max(error(*pair) for pair in pairs) < 1e-9
+    wrong = [pair for case in cases(60) for pair in cutpoints(case, power=-1.0)]
+    assert max(error(*pair) for pair in wrong) > 1e-3
 
 
 def test_a_weight_that_forgets_the_centre_is_seen() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from doublefeature._jit import kernel
 from doublefeature.config import Priors
-from doublefeature.kernels.likelihood import Likelihood, log_probability, new_likelihood, refresh, slopes
+from doublefeature.kernels.likelihood import Likelihood, log_probability, new_likelihood, refresh, slopes, table_pays
 from doublefeature.model.ordinal import level_log_slopes
 from doublefeature.model.state import build_model, empty_state
 
@@ -72,6 +72,12 @@ class TestTable:
         assert slope * noise < 1e-3
         assert curvature * noise**2 < 1e-3
 
+    @pytest.mark.parametrize("noise", [0.9, 9.0])
+    def test_many_levels_have_short_tables(self, noise):
+        like = likelihood_at(noise, 100, scales=(0.5, 1.0, 2.0))
+        assert 0 < like.grid[:, 2].max() <= max(17 * 32 / (0.5 * noise), 2 * 6 * 32 + 200) + 40
+        assert table_error(like, 1)[0] < 1e-8
+
     @pytest.mark.parametrize("noise", [0.2, 1.5])
     def test_check_sees_a_stale_table(self, noise):
         """The planted bug: a table that was filled for another noise, one part in a million away."""
@@ -108,6 +114,12 @@ class TestTable:
         around = np.concatenate([ends, np.nextafter(ends, -np.inf), np.nextafter(ends, np.inf)])
         gap = filled(fill_from_table, like, around) - filled(fill_directly, like, around)
         assert np.abs(gap[..., 0]).max() < 1e-8
+
+    @pytest.mark.parametrize(
+        ("levels", "scales", "ratings", "pays"), [(5, 9, 2000, 1), (5, 1, 1999, 0), (100, 9, 9000, 0)]
+    )
+    def test_pays_where_there_are_ratings_enough(self, levels, scales, ratings, pays):
+        assert table_pays(levels, scales, ratings, table_from=2000) == bool(pays)
 
     def test_without_a_table(self):
         like = likelihood_at(0.7, 5, with_table=False)

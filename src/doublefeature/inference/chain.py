@@ -92,7 +92,7 @@ def sweep_through(
     chain, begin = place
     n_users = scene.state.user_offset.size
     plan = build_plan(moves, n_users, warmup=schedule.warmup, graded=priors.graded)
-    centre = float(empty_state(priors, 0, 0, 1).hyper[NOISE])
+    centre = float(empty_state(priors, 0, 0, scene.state.cutpoints.size - 1).hyper[NOISE])
     threads = usable_threads(schedule.threads)
     numba.set_num_threads(threads)
     scene = scene._replace(threads=threads)

@@ -56,7 +56,8 @@ def finish_shard(path: str, shard: int, threads: int, watch: Watch) -> None:
                 kept = list(held.refresh(pairs, folder.sharding.refresh_sweeps, watch))
             if watch.stop.is_set():
                 return
-            sd = None if folder.sharding.merge == "paper" else folder.whole.priors.item_offset_sd
+            priors = folder.whole.priors.on_scale(source.ratings.n_levels)
+            sd = None if folder.sharding.merge == "paper" else priors.item_offset_sd
             kept = [_numbered(draw, chain, place + 1, sd) for place, draw in enumerate(kept)]
             target.append(_trace(chain, kept), kept, None)
 

@@ -11,7 +11,7 @@ import math
 from doublefeature._jit import kernel
 from doublefeature.kernels.likelihood import refresh
 from doublefeature.kernels.scene import Scene, rating_count
-from doublefeature.kernels.scores import try_likelihood
+from doublefeature.kernels.scores import try_cutpoint
 from doublefeature.kernels.streams import CUTPOINTS, new_stream, seek, tick, uniform
 from doublefeature.kernels.variates import exponential
 
@@ -19,10 +19,10 @@ _MOST_SHRINKS = 200
 
 
 @kernel
-def _log_target(scene: Scene, place: int, cutpoint: float) -> float:
-    """Return the log likelihood with one cutpoint put here, where it is left."""
+def cutpoint_log_target(scene: Scene, place: int, cutpoint: float) -> float:
+    """Return the log likelihood with one cutpoint put here, where it is left, up to a constant."""
     scene.state.cutpoints[place] = cutpoint
-    return try_likelihood(scene)
+    return try_cutpoint(scene, place)
 
 
 @kernel
@@ -35,18 +35,18 @@ def update_cutpoints(scene: Scene) -> None:
         floor, ceiling = cutpoints[place - 1], cutpoints[place + 1]
         width = 5.0 * scene.state.hyper[0] / math.sqrt(10.0 + rating_count(scene.users))
         here = cutpoints[place]
-        bar = _log_target(scene, place, here) - exponential(stream)
+        bar = cutpoint_log_target(scene, place, here) - exponential(stream)
         low = here - width * uniform(stream)
         high = low + width
-        while low > floor and _log_target(scene, place, low) > bar:
+        while low > floor and cutpoint_log_target(scene, place, low) > bar:
             low -= width
-        while high < ceiling and _log_target(scene, place, high) > bar:
+        while high < ceiling and cutpoint_log_target(scene, place, high) > bar:
             high += width
         low, high = max(low, floor), min(high, ceiling)
         moved = False
         for _ in range(_MOST_SHRINKS):
             there = low + (high - low) * uniform(stream)
-            if floor < there < ceiling and _log_target(scene, place, there) > bar:
+            if floor < there < ceiling and cutpoint_log_target(scene, place, there) > bar:
                 moved = True
                 break
             if there < here:

@@ -1,7 +1,8 @@
 r"""Log probabilities of levels, fast: cubic pieces of $l_r(\eta)$ fitted to value and slope.
 
 One table per curve, that is per user scale and level, on steps of 1/32 of the noise scale, serves all look-ups of a
-block; the error is below 1e-8. Scores off the table, small data and very small noise use the direct formula.
+block; the error is below 1e-8. It reaches as far from the level's borders as scores are likely to lie. Scores off the
+table, very small noise, and data with few ratings for so many curves use the direct formula.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ FloatArray = NDArray[np.float64]
 
 _STEPS_PER_SCALE = 32.0
 _MARGIN = 8.0
+_MARGIN_IN_NOISE = 6.0
 _MOST_CELLS = 8192
 _LOW, _PER_STEP, _CELLS = range(3)
-TABLE_PAYS_FROM = 50_000
-"""Number of ratings from which a table pays even if all ratings are looked up in it only once."""
+_MANY_CURVES = 100
+_RATINGS_PER_CURVE_ONCE = 1_100
+"""Number of ratings per curve from which a table pays even if every rating is looked up in it only once."""
 
 
 class Likelihood(NamedTuple):
@@ -34,6 +37,11 @@ class Likelihood(NamedTuple):
     precision: FloatArray  # (scales,) its inverse square
     cells: FloatArray  # (curves, cells, 4) coefficients of each cubic piece
     grid: FloatArray  # (curves, 3) first score, pieces per unit score, pieces in use (0: direct)
+
+
+def table_pays(n_levels: int, n_scales: int, n_ratings: int, table_from: int) -> bool:
+    """Whether a table pays that serves a whole sweep: from so many ratings on, more if it has many curves."""
+    return n_ratings >= table_from * max(1.0, n_levels * n_scales / _MANY_CURVES)
 
 
 def new_likelihood(n_levels: int, n_scales: int, with_table: bool) -> Likelihood:
@@ -69,6 +77,24 @@ def refresh(like: Likelihood, state: State, model: Model) -> None:
             _fill(like, scale, level)
 
 
+@leaf
+def refresh_border(like: Likelihood, state: State, model: Model, place: int, with_table: bool) -> None:
+    """Bring the likelihood up to one cutpoint of the state, which is the border of two levels."""
+    like.cutpoints[place] = state.cutpoints[place]
+    for scale in range(model.scales.size):
+        for level in range(place - 1, place + 1):
+            if with_table:
+                _fill(like, scale, level)
+            else:
+                like.grid[curve_of(like, scale, level), _CELLS] = 0.0
+
+
+@leaf
+def pays_once(like: Likelihood, n_ratings: int) -> bool:
+    """Whether a table pays even if every rating is looked up in it only once."""
+    return n_ratings >= _RATINGS_PER_CURVE_ONCE * like.grid.shape[0]
+
+
 @inlined
 def curve_of(like: Likelihood, scale: int, level: int) -> int:
     """Return the number of the curve for a user scale and a level."""
@@ -79,8 +105,10 @@ def curve_of(like: Likelihood, scale: int, level: int) -> int:
 def _fill(like: Likelihood, scale: int, level: int) -> None:
     noise = like.noise[scale]
     curve = curve_of(like, scale, level)
-    low = like.cutpoints[1] - _MARGIN
-    high = like.cutpoints[like.cutpoints.size - 2] + _MARGIN
+    last = like.cutpoints.size - 2
+    reach = max(_MARGIN, _MARGIN_IN_NOISE * noise)
+    low = max(like.cutpoints[1] - _MARGIN, like.cutpoints[max(level, 1)] - reach)
+    high = min(like.cutpoints[last] + _MARGIN, like.cutpoints[min(level + 1, last)] + reach)
     cells = math.ceil((high - low) * _STEPS_PER_SCALE / noise)
     if cells > like.cells.shape[1]:
         like.grid[curve, _CELLS] = 0.0

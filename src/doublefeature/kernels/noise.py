@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.likelihood import refresh
 from doublefeature.kernels.scene import Scene, Side, chunk_count, chunk_start, own_chunks, rating_count
-from doublefeature.kernels.scores import try_likelihood
+from doublefeature.kernels.scores import try_noise
 from doublefeature.kernels.sharing import share_chunks
 from doublefeature.kernels.streams import NOISE_SCALE, new_stream, seek, tick, uniform
 from doublefeature.kernels.variates import exponential, log_gamma_draw
@@ -32,7 +32,7 @@ def noise_log_target(scene: Scene, log_noise: float) -> float:
     """
     scene.state.hyper[NOISE] = math.exp(log_noise)
     prior = -2.0 * scene.model.noise_shape * log_noise - scene.model.noise_rate * math.exp(-2.0 * log_noise)
-    return prior + try_likelihood(scene)
+    return prior + try_noise(scene)
 
 
 @kernel

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from doublefeature._jit import kernel, leaf, threaded
 from doublefeature.kernels.bits import ONE, ZERO, effect_on, grade_on, has_bit, lowest_bit
 from doublefeature.kernels.likelihood import (
-    TABLE_PAYS_FROM,
     Likelihood,
     log_probability,
+    pays_once,
     refresh,
+    refresh_border,
     refresh_direct,
 )
 from doublefeature.kernels.scene import (
@@ -32,6 +33,7 @@ from doublefeature.model.state import Model, State
 FloatArray = NDArray[np.float64]
 Stages = tuple[bool, bool, bool]
 """Whether effects are filled in afresh, offsets added, the remainder added."""
+Range = tuple[int, int]
 
 
 @leaf
@@ -176,34 +178,44 @@ def add_offsets(scene: Scene) -> None:
 
 
 @leaf
-def _sum_chunk(users: Side, user_scale: NDArray[np.uint8], like: Likelihood, scores: FloatArray, chunk: int) -> float:
+def _sum_chunk(
+    users: Side, user_scale: NDArray[np.uint8], like: Likelihood, scores: FloatArray, levels: Range, chunk: int
+) -> float:
     total = 0.0
     for user in range(chunk_start(users, chunk), chunk_start(users, chunk + 1)):
         scale = user_scale[user]
         for j in range(users.ptr[user], users.ptr[user + 1]):
-            total += log_probability(like, scale, users.levels[j], scores[j])
+            if levels[0] <= users.levels[j] < levels[1]:
+                total += log_probability(like, scale, users.levels[j], scores[j])
     return total
 
 
 @threaded
 def _sum_threads(
-    users: Side, user_scale: NDArray[np.uint8], like: Likelihood, scores: FloatArray, parts: FloatArray
+    users: Side,
+    user_scale: NDArray[np.uint8],
+    like: Likelihood,
+    scores: FloatArray,
+    levels: Range,
+    parts: FloatArray,
 ) -> None:
     low, high = own_chunks(users)
     for chunk in prange(low, high):
-        parts[chunk] = _sum_chunk(users, user_scale, like, scores, chunk)
+        parts[chunk] = _sum_chunk(users, user_scale, like, scores, levels, chunk)
 
 
 @kernel
-def log_likelihood(users: Side, state: State, like: Likelihood, scores: FloatArray, threads: int) -> float:
-    """Return the log likelihood of all ratings, summed in an order that does not depend on threads and workers."""
+def _log_likelihood_of(
+    users: Side, state: State, like: Likelihood, scores: FloatArray, levels: Range, threads: int
+) -> float:
+    """Return the log likelihood of the ratings of some levels, from the first up to before the second."""
     parts = np.zeros(chunk_count(users))
     if threads > 1:
-        _sum_threads(users, state.user_scale, like, scores, parts)
+        _sum_threads(users, state.user_scale, like, scores, levels, parts)
     else:
         low, high = own_chunks(users)
         for chunk in range(low, high):
-            parts[chunk] = _sum_chunk(users, state.user_scale, like, scores, chunk)
+            parts[chunk] = _sum_chunk(users, state.user_scale, like, scores, levels, chunk)
     share_chunks(users, parts)
     total = 0.0
     for part in parts:
@@ -212,13 +224,31 @@ def log_likelihood(users: Side, state: State, like: Likelihood, scores: FloatArr
 
 
 @kernel
-def try_likelihood(scene: Scene) -> float:
-    """Return the log likelihood at noise and cutpoints that are only tried; `refresh` has to follow the last try."""
-    if rating_count(scene.users) < TABLE_PAYS_FROM:
-        refresh_direct(scene.like, scene.state, scene.model)
-    else:
+def log_likelihood(users: Side, state: State, like: Likelihood, scores: FloatArray, threads: int) -> float:
+    """Return the log likelihood of all ratings, summed in an order that does not depend on threads and workers."""
+    return _log_likelihood_of(users, state, like, scores, (0, state.cutpoints.size), threads)
+
+
+@kernel
+def try_noise(scene: Scene) -> float:
+    """Return the log likelihood at a noise scale that is only tried; `refresh` has to follow the last try."""
+    if pays_once(scene.like, rating_count(scene.users)):
         refresh(scene.like, scene.state, scene.model)
+    else:
+        refresh_direct(scene.like, scene.state, scene.model)
     return log_likelihood(scene.users, scene.state, scene.like, scene.scores, scene.threads)
+
+
+@kernel
+def try_cutpoint(scene: Scene, place: int) -> float:
+    """Return what depends on one cutpoint of the log likelihood: the ratings of the two levels it lies between.
+
+    `refresh` has to follow the last try.
+    """
+    with_table = pays_once(scene.like, rating_count(scene.users))
+    refresh_border(scene.like, scene.state, scene.model, place, with_table)
+    levels = (place - 1, place + 1)
+    return _log_likelihood_of(scene.users, scene.state, scene.like, scene.scores, levels, scene.threads)
 
 
 @leaf

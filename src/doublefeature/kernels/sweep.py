@@ -24,7 +24,7 @@ from doublefeature.kernels.grades import update_grades_and_offsets
 from doublefeature.kernels.held import offsets_are_given, update_effects_given_offsets
 from doublefeature.kernels.hyper import update_hyper
 from doublefeature.kernels.latent import update_latent
-from doublefeature.kernels.likelihood import new_likelihood, refresh
+from doublefeature.kernels.likelihood import new_likelihood, refresh, table_pays
 from doublefeature.kernels.memberships import update_items, update_users_parallel, update_users_serial
 from doublefeature.kernels.noise import update_noise_given_latent, update_noise_slice
 from doublefeature.kernels.private import update_private_features
@@ -120,12 +120,13 @@ def scene_of_sides(
     if moves.user_scan == "serial" and traits.users.shape[1] + traits.items.shape[1] > 0:
         raise SettingsError("where traits shift memberships users are scanned at once: user_scan must be 'parallel'.")
     model = build_model(priors, start.user_offset.size, start.item_offset.size, n_levels, traits)
+    with_table = table_pays(n_levels, model.scales.size, rating_count(users), moves.table_from)
     scene = Scene(
         users=users,
         items=items,
         state=with_weights(copy_state(start), model),
         model=model,
-        like=new_likelihood(n_levels, model.scales.size, rating_count(users) >= moves.table_from),
+        like=new_likelihood(n_levels, model.scales.size, with_table),
         scores=np.zeros(n_ratings),
         latent=np.zeros(n_ratings),
         tally=np.zeros((len(MOVE_NAMES), 2), np.int64),

@@ -53,6 +53,7 @@ def draw_parameters(
     traits: Traits | None = None,
 ) -> Parameters:
     """Draw all parameters from the prior, given traits if there are any."""
+    priors = priors.on_scale(n_levels)
     learnt = priors.learn
     traits = traits or no_traits(n_users, n_items)
     mass = rng.gamma(priors.mass_shape, priors.mass / priors.mass_shape) if "mass" in learnt else priors.mass
@@ -249,6 +250,7 @@ def log_prior(parameters: Parameters, priors: Priors, traits: Traits | None = No
     form and depends on nothing that is sampled.
     """
     p = parameters
+    priors = priors.on_scale(p.cutpoints.size - 1)
     traits = traits or no_traits(p.user_offset.size, p.item_offset.size)
     inside = priors.item_rate_weight * priors.item_rate
     outside = priors.item_rate_weight - inside

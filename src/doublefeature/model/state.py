@@ -114,6 +114,7 @@ def no_traits(n_users: int, n_items: int) -> Traits:
 
 def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int, traits: Traits | None = None) -> Model:
     """Return the numbers the kernels read for these priors and sizes, and for traits if there are any."""
+    priors = priors.on_scale(n_levels)
     learnt = frozenset(priors.learn)
     traits = traits or no_traits(n_users, n_items)
     variance_scale = priors.sd_shape - 1.0
@@ -168,6 +169,7 @@ def scales_of(priors: Priors) -> FloatArray:
 
 def empty_state(priors: Priors, n_users: int, n_items: int, n_levels: int) -> State:
     """Return the state with no features, offsets at zero and hyperparameters at their prior centre."""
+    priors = priors.on_scale(n_levels)
     noise = priors.noise_scale
     if noise is None:
         noise = (priors.noise_rate / (priors.noise_shape - 1.0)) ** 0.5 if priors.noise_shape > 1.0 else 1.0
