@@ -289,11 +289,11 @@ class Moves(_Settings):
 class Schedule(_Settings):
     """How long a run is and how it is spread over chains and threads."""
 
-    sweeps: int = 320
+    sweeps: int = 480
     """Sweeps per chain, warm-up included."""
     warmup: int = 120
     """Sweeps thrown away at the start of each chain."""
-    thin: int = 5
+    thin: int = 8
     """Keep every so many sweeps after the warm-up."""
     chains: int = 4
     """Independent chains, averaged in every answer."""
