@@ -5,8 +5,19 @@ import { counted, decimal, h, link, named, percent, replace, signed } from "./do
 import { blocks, COLOURS, meter, strip } from "./charts.js";
 
 export function effectWords(feature) {
+  return `rate ${graded(feature) || plain(feature)} than they otherwise would`;
+}
+
+function plain(feature) {
   const size = decimal(Math.abs(feature.effect.mean), 1);
-  return `rate ${feature.n_items === 1 ? "this item" : "these items"} about ${size} levels ${feature.effect.mean >= 0 ? "higher" : "lower"} than they otherwise would`;
+  return `${feature.n_items === 1 ? "this item" : "these items"} about ${size} levels ${feature.effect.mean >= 0 ? "higher" : "lower"}`;
+}
+
+// Where items have effects of their own, their average says little: name those that stand out, both ways.
+function graded(feature) {
+  const leading = feature.leading.filter((row) => row.effect !== null);
+  const some = (rows, way) => rows.length ? `${rows.slice(0, 2).map(named).join(" and ")} ${way}` : null;
+  return [some(leading.filter((row) => row.effect > 0), "higher"), some(leading.filter((row) => row.effect < 0), "lower")].filter(Boolean).join(", ");
 }
 
 export function stability(feature) {
