@@ -3,7 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from doublefeature.config import Moves, Priors, Schedule, Sharding, check_seed, preset
+from doublefeature.checks import check_seed
+from doublefeature.config import Moves, Priors, Schedule, Sharding, preset
 from doublefeature.errors import SettingsError
 from doublefeature.model.state import build_model, empty_state
 

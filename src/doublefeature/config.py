@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
+from doublefeature.checks import check_count, check_flag, check_number, check_positive
 from doublefeature.errors import SettingsError
 
 LEARNABLE = (
@@ -136,7 +137,7 @@ class Priors(_Settings):
 
     def __post_init__(self) -> None:
         for name in ("mass", "effect_sd", "item_offset_sd", "user_offset_sd", "noise_shape", "noise_rate"):
-            _check_positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name))
         for name in (
             "mass_shape",
             "item_rate_weight",
@@ -146,19 +147,19 @@ class Priors(_Settings):
             "choice_sd",
             "remainder_sd",
         ):
-            _check_positive(name, getattr(self, name))
-        _check_number("item_rate", self.item_rate)
+            check_positive(name, getattr(self, name))
+        check_number("item_rate", self.item_rate)
         if not 0.0 < self.item_rate < 1.0:
             raise SettingsError(f"item_rate must lie strictly between 0 and 1, got {self.item_rate!r}.")
-        _check_number("sd_shape", self.sd_shape)
+        check_number("sd_shape", self.sd_shape)
         if self.sd_shape <= 1.0:
             raise SettingsError(f"sd_shape must be above 1, got {self.sd_shape!r}.")
         if self.noise_scale is not None:
-            _check_positive("noise_scale", self.noise_scale)
+            check_positive("noise_scale", self.noise_scale)
         if self.base is not None:
-            _check_number("base", self.base)
+            check_number("base", self.base)
         for name in ("item_rate_by_feature", "item_choices", "free_cutpoints", *_NEEDS.values()):
-            _check_flag(name, getattr(self, name))
+            check_flag(name, getattr(self, name))
         self._check_learn()
         self._check_effect_values()
         if self.item_prior not in ("bernoulli", "ibp"):
@@ -198,7 +199,7 @@ class Priors(_Settings):
     def _check_effect_values(self) -> None:
         object.__setattr__(self, "effect_values", tuple(self.effect_values))
         for value in self.effect_values:
-            _check_number("effect_values", value)
+            check_number("effect_values", value)
         if len(set(self.effect_values)) != len(self.effect_values) or len(self.effect_values) == 1:
             raise SettingsError("effect_values needs at least two values, all different, or none.")
         if self.effect_values and "effect_sd" in self.learn:
@@ -269,9 +270,9 @@ class Moves(_Settings):
         if self.user_scan not in ("parallel", "serial"):
             raise SettingsError(f"user_scan must be 'parallel' or 'serial', got {self.user_scan!r}.")
         for name in ("prior_singletons", "complements"):
-            _check_flag(name, getattr(self, name))
+            check_flag(name, getattr(self, name))
         for name in ("collapsed_singletons", "offset_flips"):
-            _check_number(name, getattr(self, name))
+            check_number(name, getattr(self, name))
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise SettingsError(f"{name} is a share between 0 and 1, got {getattr(self, name)!r}.")
         for name in ("effect_every", "noise_slice_every", "cutpoints_every", "table_from"):
@@ -345,10 +346,10 @@ class Sharding(_Settings):
         for name, known in (("merge", MERGES), ("second_stage", SECOND_STAGES)):
             if getattr(self, name) not in known:
                 raise SettingsError(f"{name} must be {_either(known)}, got {getattr(self, name)!r}.")
-        _check_positive("keep_share", self.keep_share)
+        check_positive("keep_share", self.keep_share)
         if self.keep_share > 1.0:
             raise SettingsError(f"keep_share is a share above 0 and at most 1, got {self.keep_share!r}.")
-        _check_positive("epsilon", self.epsilon)
+        check_positive("epsilon", self.epsilon)
 
     def shard_priors(self, priors: Priors) -> Priors:
         """Return the priors a shard runs with; σ_ρ is then not learnt, since no power of a learnt prior is one."""
@@ -366,40 +367,6 @@ class Sharding(_Settings):
 
 def _either(names: tuple[str, ...]) -> str:
     return f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
-
-
-def check_seed(seed: object) -> int:
-    """Return the seed, or raise unless it is an integer from 0 to 2^63 − 1."""
-    check_count("seed", seed, least=0)
-    value: int = seed.__index__()  # type: ignore[attr-defined]
-    if value >= 2**63:
-        raise SettingsError(f"seed must be below 2^63, got {value}.")
-    return value
-
-
-def check_count(name: str, value: object, least: int) -> None:
-    """Raise unless the value is an integer of at least `least` (True and False are not integers here)."""
-    whole = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not whole:
-        raise SettingsError(f"{name} must be an integer, got {value!r}.")
-    if value.__index__() < least:  # type: ignore[attr-defined]
-        raise SettingsError(f"{name} must be at least {least}, got {value!r}.")
-
-
-def _check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise SettingsError(f"{name} must be True or False, got {value!r}.")
-
-
-def _check_number(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise SettingsError(f"{name} must be a finite number, got {value!r}.")
-
-
-def _check_positive(name: str, value: object) -> None:
-    _check_number(name, value)
-    if value <= 0:  # type: ignore[operator]
-        raise SettingsError(f"{name} must be above 0, got {value!r}.")
 
 
 PRESETS = {

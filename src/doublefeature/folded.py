@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from doublefeature import answers
 from doublefeature.answers import STRANGER, Fitted, Question, Recommendation, Wanted, item_code, user_code
-from doublefeature.config import check_count
+from doublefeature.checks import check_count
 from doublefeature.errors import RatingsError, show
 from doublefeature.inference.evidence import effective_number
 from doublefeature.inference.folding import NewRow

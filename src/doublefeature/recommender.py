@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from doublefeature import answers
 from doublefeature.answers import RankedItem, Recommendation, SimilarItem, Wanted
-from doublefeature.config import Moves, Priors, Schedule, check_seed, preset
+from doublefeature.checks import check_seed
+from doublefeature.config import Moves, Priors, Schedule, preset
 from doublefeature.errors import NotFittedError
 from doublefeature.inference.diagnostics import Diagnosis, diagnose
 from doublefeature.inference.engines import THREADS

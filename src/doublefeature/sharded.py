@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.answers import RankedItem, Recommendation
-from doublefeature.config import Moves, Priors, Schedule, Sharding, check_seed, preset
+from doublefeature.checks import check_seed
+from doublefeature.config import Moves, Priors, Schedule, Sharding, preset
 from doublefeature.errors import NotFittedError, SettingsError
 from doublefeature.inference.diagnostics import diagnose
 from doublefeature.inference.engines import THREADS

@@ -84,7 +84,8 @@ def build_model(
     settings: dict[str, Any], preset: str | None, seed: int | None, plan: dict[str, int | None]
 ) -> DoubleFeature:
     """Return an unfitted model from the settings of a file and from options, which win."""
-    from doublefeature.config import Moves, Priors, Schedule, check_seed
+    from doublefeature.checks import check_seed
+    from doublefeature.config import Moves, Priors, Schedule
     from doublefeature.config import preset as named_preset
     from doublefeature.recommender import DoubleFeature
 

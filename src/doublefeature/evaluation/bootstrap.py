@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import check_count
+from doublefeature.checks import check_count
 from doublefeature.errors import SettingsError, show
 
 FloatArray = NDArray[np.float64]

@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import check_count
+from doublefeature.checks import check_count
 from doublefeature.errors import RatingsError, SettingsError
 from doublefeature.evaluation.bootstrap import sums_by
 from doublefeature.model.ordinal import level_probabilities

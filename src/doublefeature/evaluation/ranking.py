@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import check_count
+from doublefeature.checks import check_count
 from doublefeature.evaluation.bootstrap import RESAMPLES, Ratio, Scores, Tally, judge_tallies
 from doublefeature.evaluation.splits import Split
 from doublefeature.posterior.ranking import high_position

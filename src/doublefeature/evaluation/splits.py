@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import check_count, check_seed
+from doublefeature.checks import check_count, check_seed
 from doublefeature.errors import RatingsError, SettingsError, show
 from doublefeature.levels import number
 from doublefeature.ratings import Ratings

@@ -14,7 +14,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import Moves, Priors, Schedule, check_seed
+from doublefeature.checks import check_seed
+from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.errors import SettingsError
 from doublefeature.inference.progress import Progress, ProgressCallback
 from doublefeature.kernels.scene import MOVE_NAMES, Scene

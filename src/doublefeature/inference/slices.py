@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import Moves, Priors, Schedule, check_seed
+from doublefeature.checks import check_seed
+from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.errors import SettingsError
 from doublefeature.inference.chain import Start, Sweep, check_start, sweep_through
 from doublefeature.inference.links import Gate, Link

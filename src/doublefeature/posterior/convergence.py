@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import LEARNABLE, check_count, check_seed
+from doublefeature.checks import check_count, check_seed
+from doublefeature.config import LEARNABLE
 from doublefeature.errors import RatingsError, SettingsError
 from doublefeature.model.ordinal import level_probabilities
 from doublefeature.model.state import NOISE

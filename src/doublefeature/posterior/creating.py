@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from doublefeature._delimited import display_name
 from doublefeature._version import __version__
-from doublefeature.config import Moves, Priors, Schedule, check_seed
+from doublefeature.checks import check_seed
+from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.errors import StoreError
 from doublefeature.model.state import build_model
 from doublefeature.outline import Outline, StreamedRatings

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.config import check_count, check_seed
+from doublefeature.checks import check_count, check_seed
 from doublefeature.errors import SettingsError
 from doublefeature.posterior.alignment import (
     Features,

@@ -13,7 +13,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from doublefeature.config import Moves, Priors, Schedule, check_seed
+from doublefeature.checks import check_seed
+from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.errors import SettingsError, StoreError, show
 from doublefeature.levels import MAX_LEVELS, Level, Levels, number
 from doublefeature.posterior.arrays import strict_json

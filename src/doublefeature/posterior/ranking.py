@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature._jit import leaf
-from doublefeature.config import check_count, check_seed
+from doublefeature.checks import check_count, check_seed
 from doublefeature.errors import SettingsError, show
 from doublefeature.model.state import NOISE
 from doublefeature.posterior.draws import Draw, Posterior

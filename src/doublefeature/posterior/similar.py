@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from doublefeature.config import check_count
+from doublefeature.checks import check_count
 from doublefeature.errors import SettingsError, show
 from doublefeature.model.state import members
 from doublefeature.posterior.draws import Draw, Posterior

@@ -26,7 +26,8 @@ from typing import Self, Unpack
 import numpy as np
 
 from doublefeature._delimited import display_name
-from doublefeature.config import Moves, Priors, Schedule, check_count
+from doublefeature.checks import check_count
+from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.errors import SettingsError, StoreError
 from doublefeature.model.state import State
 from doublefeature.posterior.card import card_text

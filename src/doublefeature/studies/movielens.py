@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from doublefeature._version import __version__
-from doublefeature.config import Schedule, Sharding, check_seed
+from doublefeature.checks import check_seed
+from doublefeature.config import Schedule, Sharding
 from doublefeature.errors import SettingsError, StoreError
 from doublefeature.evaluation.splits import PAPER_ITEMS, Split, make_splits
 from doublefeature.inference.progress import ProgressCallback

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from doublefeature._version import __version__
-from doublefeature.config import Schedule, check_seed
+from doublefeature.checks import check_seed
+from doublefeature.config import Schedule
 from doublefeature.errors import EnvironmentProblem, InputError, SettingsError
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.model.generative import base_of
