@@ -116,10 +116,13 @@ class Priors(_Settings):
     user_scale_sd: float = 0.3
     """σ_v: spread of the logarithms of these multiples around 0."""
     choices: int = 0
-    """Which items users chose to rate tells about them: so many components of it shift memberships and user offsets
-    (beyond the paper; needs graded features and user offsets, and a mass that is not learnt)."""
+    """Which items users chose to rate tells about them: up to so many components of it shift memberships and user
+    offsets (beyond the paper; needs graded features and user offsets, and a mass that is not learnt)."""
     choice_sd: float = 0.3
     """σ_c: spread of these shifts of the log odds of belonging."""
+    choice_least: float = 0.0
+    """A component counts if it is so many times as large as chance would make it; above 1 none does where everybody
+    rated nearly everything."""
     item_choices: bool = False
     """Who chose to rate an item tells about it too: as many components shift items' memberships and offsets."""
     free_cutpoints: bool = False
@@ -158,6 +161,7 @@ class Priors(_Settings):
             check_positive("noise_scale", self.noise_scale)
         if self.base is not None:
             check_number("base", self.base)
+        check_number("choice_least", self.choice_least)
         for name in ("item_rate_by_feature", "item_choices", "free_cutpoints", *_NEEDS.values()):
             check_flag(name, getattr(self, name))
         self._check_learn()
@@ -379,7 +383,8 @@ PRESETS = {
         user_grades=True,
         user_scales=True,
         free_cutpoints=True,
-        choices=8,
+        choices=24,
+        choice_least=1.1,
         item_choices=True,
         noise_rate=3.2,
         widen_from=10,

@@ -36,6 +36,20 @@ def test_nothing_is_known_of_those_without_ratings() -> None:
     assert not of_items[7].any()
 
 
+def test_what_chance_may_have_made_does_not_count() -> None:
+    camps = choices_in(two_camps().arrays)
+    kept = choice_components(camps, 6, least=1.1)
+    for components, same in zip(kept, choice_components(camps, 6), strict=True):
+        assert np.array_equal(components[:, [0, 6]], same[:, [0, 6]])
+        assert not components[:, 1:6].any()
+    rng = np.random.default_rng(2)
+    users, items = np.nonzero(rng.random((300, 40)) < 0.9)
+    everything = Ratings.from_codes(users, items, users % 5, users=range(300), items=range(40), levels="1..5")
+    for components in choice_components(choices_in(everything.arrays), 6, least=1.1):
+        assert not components[:, :6].any()
+        assert components[:, 6].any()
+
+
 def test_levels_play_no_part() -> None:
     one = two_camps()
     users, items, levels = one.triples()

@@ -1,5 +1,7 @@
 """What choices tell about a new row: traits by projection, and weights of traits drawn given a stored draw."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from doublefeature.model.choices import traits_of
 from doublefeature.model.state import ITEM_LOGIT_SD, OFFSET_WEIGHT_SD, USER_SD, build_model, members
 from tests.posterior import make_draw
 
-FULL = preset("full")
+FULL = replace(preset("full"), choices=8, choice_least=0.0)
 USERS, ITEMS = 90, 60
 
 

@@ -1,7 +1,8 @@
 """What users' choices of items tell about both: components of the matrix of who rated what.
 
 The rating itself plays no part. Rows and columns are divided by the roots of their sums, so the first component is
-known (the root of the number of ratings) and left out; those that follow are the leading ones of what remains.
+known (the root of the number of ratings) and left out; those that follow are the leading ones of what remains. A
+component counts if it is larger than chance would make it: where everybody rated nearly everything, none is.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ def choices_in(arrays: RatingArrays) -> Choices:
     return Choices(arrays.user_ptr, arrays.item_ptr, by_user, by_item)
 
 
-def choice_components(choices: Choices, rank: int) -> tuple[FloatArray, FloatArray]:
+def choice_components(choices: Choices, rank: int, least: float = 0.0) -> tuple[FloatArray, FloatArray]:
     """Return (users, rank + 1) and (items, rank + 1) components of choices, and the log number of ratings last.
 
-    All have mean 0 and variance 1.
+    All have mean 0 and variance 1; those not `least` times as large as chance would make them are 0.
     """
     n_users, n_items = choices.user_ptr.size - 1, choices.item_ptr.size - 1
     by_user, by_item = (np.sqrt(np.maximum(np.diff(one), 1.0)) for one in (choices.user_ptr, choices.item_ptr))
@@ -79,9 +80,21 @@ def choice_components(choices: Choices, rank: int) -> tuple[FloatArray, FloatArr
         left -= np.outer(trivial, trivial @ left)
         left = np.linalg.qr(left)[0]
         basis = choices.by_item(np.ascontiguousarray(left / by_user[:, None])) / by_item[:, None]
-    right, _, turn = np.linalg.svd(basis, full_matrices=False)
-    of_users = _with_counts((left @ turn.T)[:, :rank], np.diff(choices.user_ptr), rank)
-    return of_users, _with_counts(right[:, :rank], np.diff(choices.item_ptr), rank)
+    right, sizes, turn = np.linalg.svd(basis, full_matrices=False)
+    telling = (np.round(sizes, _DECIMALS) > least * _largest_by_chance(choices))[:rank]
+    of_users = _with_counts((left @ turn.T)[:, :rank] * telling, np.diff(choices.user_ptr), rank)
+    return of_users, _with_counts(right[:, :rank] * telling, np.diff(choices.item_ptr), rank)
+
+
+def _largest_by_chance(choices: Choices) -> float:
+    """Return about the largest singular value, after the first, if N choices fell on m users and n items at random.
+
+    The divided entries then have the variance (1 − density) / N each, which makes it √(1 − density) (√m + √n) / √N.
+    """
+    n_users, n_items = (int((np.diff(ptr) > 0).sum()) for ptr in (choices.user_ptr, choices.item_ptr))
+    count = max(int(choices.user_ptr[-1]), 1)
+    empty = max(0.0, 1.0 - count / max(n_users * n_items, 1))
+    return float(np.sqrt(empty / count) * (np.sqrt(n_users) + np.sqrt(n_items)))
 
 
 def traits_of(arrays: RatingArrays, priors: Priors, covariates: Covariates = NO_COVARIATES) -> Traits:
@@ -94,7 +107,7 @@ def traits_from(choices: Choices, priors: Priors, covariates: Covariates = NO_CO
     check_covariates(priors, covariates)
     traits = no_traits(choices.user_ptr.size - 1, choices.item_ptr.size - 1)
     if priors.choices:
-        of_users, of_items = choice_components(choices, priors.choices)
+        of_users, of_items = choice_components(choices, priors.choices, priors.choice_least)
         traits = traits._replace(users=of_users, items=of_items if priors.item_choices else traits.items)
     if covariates.users is not None:
         traits = traits._replace(user_offsets=covariates.users)
