@@ -54,5 +54,5 @@ def update_cutpoints(scene: Scene) -> None:
             else:
                 high = there
         if not moved:
-            cutpoints[place] = here
+            cutpoint_log_target(scene, place, here)
     refresh(scene.like, scene.state, scene.model)
