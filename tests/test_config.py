@@ -35,6 +35,7 @@ from doublefeature.model.state import build_model, empty_state
         (lambda: check_seed(True), "integer"),
         (lambda: check_seed(-1), "at least 0"),
         (lambda: check_seed(2**63), "below 2^63"),
+        (lambda: Priors(remainder_sd=1e200), "remainder_sd must lie between"),
         (lambda: preset("papper"), "unknown preset"),
         (lambda: Sharding(0), "at least 1"),
         (lambda: Sharding(2, merge="mean"), "'precision', 'draws' or 'paper'"),

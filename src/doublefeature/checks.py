@@ -6,6 +6,8 @@ import math
 
 from doublefeature.errors import SettingsError
 
+_LEAST, _MOST = 1e-100, 1e100
+
 
 def check_seed(seed: object) -> int:
     """Return the seed, or raise unless it is an integer from 0 to 2^63 − 1."""
@@ -38,7 +40,9 @@ def check_number(name: str, value: object) -> None:
 
 
 def check_positive(name: str, value: object) -> None:
-    """Raise unless the value is a finite number above 0."""
+    """Raise unless the value is a number above 0 whose square can be worked with."""
     check_number(name, value)
     if value <= 0:  # type: ignore[operator]
         raise SettingsError(f"{name} must be above 0, got {value!r}.")
+    if not _LEAST <= value <= _MOST:  # type: ignore[operator]
+        raise SettingsError(f"{name} must lie between {_LEAST:g} and {_MOST:g}, got {value!r}.")
