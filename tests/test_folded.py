@@ -104,6 +104,12 @@ class TestUser:
         assert asked[:2] == folded.next_question(2)
         assert len(model.fold_in({}).next_question()) == 1
 
+    def test_doubt_falls_as_ratings_tell_more(self, model):
+        items = list(model.ratings_.items)
+        few = model.fold_in({item: 5 for item in items[:2]})
+        many = model.fold_in({item: 5 for item in items[:20]})
+        assert 0.0 < many.doubt < few.doubt < model.fold_in({}).doubt
+
     def test_ratings_move_the_answer(self, model):
         items = model.ratings_.items
         high, low = (model.fold_in(dict.fromkeys(items[:12], level)) for level in (5, 1))

@@ -22,8 +22,8 @@ from doublefeature.posterior import ranking
 from doublefeature.posterior.draws import Posterior
 from doublefeature.posterior.explain import Explanation, explain
 from doublefeature.posterior.predict import predict_levels
-from doublefeature.posterior.prediction import Prediction
-from doublefeature.posterior.questions import information_gain
+from doublefeature.posterior.prediction import Prediction, level_values
+from doublefeature.posterior.questions import Open, what_is_open
 from doublefeature.posterior.strangers import STRANGERS
 
 FloatArray = NDArray[np.float64]
@@ -100,7 +100,7 @@ class Folded:
         check_count("n", n, least=1)
         ratings = self.model.ratings_
         unseen = np.setdiff1d(np.arange(ratings.n_items), self.row.codes)
-        gain = information_gain(*self._copies, unseen)
+        gain = self._open.gain[unseen]
         best = np.argsort(-gain, kind="stable")[:n]
         labels = [ratings.items[item] for item in unseen[best].tolist()]
         means = self.predict(labels).mean.tolist() if labels else []
@@ -108,6 +108,14 @@ class Folded:
             Question(label, self.model.title(label), told, mean)
             for label, told, mean in zip(labels, gain[best].tolist(), means, strict=True)
         ]
+
+    @cached_property
+    def doubt(self) -> float:
+        """How far expected ratings still depend on what is not known of the user: a standard deviation, in levels.
+
+        It is averaged over all items, and falls as ratings tell more, unless they surprise.
+        """
+        return float(self._open.spread.mean())
 
     @cached_property
     def effective_draws(self) -> float:
@@ -135,6 +143,11 @@ class Folded:
         base = self.model.fold_base_
         copies = base.fold_user(self.row, copies=_QUESTION_COPIES, draws=spread)
         return base.posterior_of(copies), np.arange(_QUESTION_COPIES)
+
+    @cached_property
+    def _open(self) -> Open:
+        ratings = self.model.ratings_
+        return what_is_open(*self._copies, np.arange(ratings.n_items), level_values(ratings.levels))
 
     @cached_property
     def _levels(self) -> FloatArray | None:

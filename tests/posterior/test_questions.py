@@ -3,8 +3,14 @@
 import numpy as np
 
 from doublefeature.posterior.predict import levels_in_draw
-from doublefeature.posterior.questions import information_gain
+from doublefeature.posterior.questions import what_is_open
 from tests.posterior import make_posterior
+
+VALUES = np.arange(1.0, 6.0)
+
+
+def information_gain(posterior, users, items):
+    return what_is_open(posterior, users, items, VALUES).gain
 
 
 def entropy(chances):
@@ -61,3 +67,17 @@ def test_blocks_of_items():
     users = np.arange(9).repeat(2_000)
     whole = information_gain(posterior, users, np.arange(30))
     assert np.allclose(whole[7], information_gain(posterior, users, np.array([7]))[0])
+
+
+def test_spread_of_the_expected_rating():
+    posterior = make_posterior(3, draws=4, features=(5, 3, 9))
+    users, items = np.arange(6), np.array([0, 2, 5])
+    found = what_is_open(posterior, users, items, VALUES).spread
+    for place, item in enumerate(items):
+        variances = []
+        for draw in posterior:
+            proba = levels_in_draw(draw, posterior.base, users, np.full(users.size, item), posterior.scales)
+            means = [sum(p * level for p, level in zip(row, VALUES, strict=True)) for row in proba]
+            variances.append(np.var(means, ddof=1))
+        assert np.isclose(found[place], np.sqrt(np.mean(variances)), atol=1e-12)
+    assert np.allclose(what_is_open(posterior, np.zeros(4, np.int64), items, VALUES).spread, 0.0, atol=1e-12)

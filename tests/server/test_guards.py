@@ -119,6 +119,36 @@ class TestEveryRoute:
         assert "/api/v1/leak" not in PUBLIC
 
 
+class TestDoor:
+    def test_without_a_key_nothing_of_a_body_is_read(self, open_client, number_folder):
+        client, _ = open_client(number_folder, keys=KEYS)
+        headers = {"Content-Type": "application/json"}
+        assert client.post(f"{API}/recommendations", content=b"{bad", headers=headers).status_code == 401
+        assert client.get(f"{API}/nothing").status_code == 401
+
+    def test_guessing_is_slowed_down(self, open_client, number_folder):
+        client, _ = open_client(number_folder, keys=KEYS)
+        guesses = [client.get(f"{API}/model", headers={"X-API-Key": f"df_{k}"}).status_code for k in range(300)]
+        assert set(guesses) == {401, 429}
+        assert client.get(f"{API}/model", headers={"X-API-Key": READER}).status_code == 200
+
+    def test_health_tells_no_paths(self, open_client, number_folder):
+        client, _ = open_client(number_folder, keys=KEYS)
+        body = {"folder": "nothing-here"}
+        assert client.post(f"{API}/model/reload", json=body, headers={"X-API-Key": WRITER}).status_code == 409
+        told = client.get("/health/ready").json()["alarm"]
+        assert "refused" in told
+        assert "/tmp" not in told
+        assert "nothing-here" in client.get(f"{API}/model", headers={"X-API-Key": READER}).json()["alarm"]
+
+    def test_no_address_is_sent_elsewhere(self, open_client, number_folder):
+        client, _ = open_client(number_folder, keys=KEYS)
+        for path in (f"{API}/items/", "/health/live/"):
+            answer = client.get(path, headers={"Host": "evil.example"}, follow_redirects=False)
+            assert answer.status_code in (401, 404)
+            assert "location" not in answer.headers
+
+
 class TestHosts:
     def test_without_keys_only_this_machine_s_names_are_answered(self, numbers):
         client, _ = numbers
@@ -133,6 +163,31 @@ class TestHosts:
         same = client.get(f"{API}/model", headers={"Origin": "http://localhost"})
         assert same.status_code == 200
         assert "access-control-allow-origin" not in same.headers
+
+    @pytest.mark.parametrize("origin", ["http://[", "http://]", "//", "", "http://a:b:c"])
+    def test_origins_that_are_none_are_refused(self, numbers, origin):
+        client, _ = numbers
+        answer = client.get(f"{API}/model", headers={"Origin": origin})
+        assert answer.status_code == 403
+        assert answer.json()["error"] == "not allowed"
+
+    def test_a_bug_is_one_json_answer_and_one_line_without_what_it_says(self, numbers, monkeypatch):
+        client, service = numbers
+        lines = []
+        handler = logging.Handler()
+        handler.emit = lambda record: lines.append(JsonLines().format(record))
+        LOGGER.addHandler(handler)
+        monkeypatch.setattr(service, "look", lambda *_: 1 / 0 if (secret := "user 17") else secret)
+        try:
+            answer = client.get(f"{API}/features")
+        finally:
+            LOGGER.removeHandler(handler)
+        assert (answer.status_code, answer.json()["error"]) == (500, "internal")
+        assert "nosniff" in answer.headers["x-content-type-options"]
+        (line,) = [json.loads(one) for one in lines if "internal error" in one]
+        assert line["kind"] == "ZeroDivisionError"
+        assert any("list_features" in place for place in line["trace"])
+        assert "division" not in json.dumps(line)
 
     def test_every_answer_is_strict_with_browsers(self, numbers):
         client, _ = numbers

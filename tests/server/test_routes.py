@@ -58,6 +58,7 @@ class TestAsking:
     def test_preference_explanation_and_questions(self, numbers):
         client, _ = numbers
         for about in ({"user": 1}, {"ratings": [{"item": 3, "rating": 4}]}, {}):
+            assert client.post(f"{API}/questions", json=about).json()["doubt"] > 0.0
             told = client.post(f"{API}/preferences", json={**about, "a": 1, "b": 2}).json()
             assert told["above"] + told["level"] + told["below"] == pytest.approx(1.0)
             why = client.post(f"{API}/explanations", json={**about, "item": 5}).json()
@@ -98,6 +99,14 @@ class TestRatings:
         assert client.get(f"{API}/users/777/recommendations").json()["source"] == "fold-in"
         assert client.get(f"{API}/users/777").json()["in_model"] is False
 
+    def test_who_took_everything_back_is_still_somebody(self, numbers):
+        client, _ = numbers
+        client.put(f"{API}/users/7001/ratings/2", json={"rating": 4})
+        client.delete(f"{API}/users/7001/ratings/2")
+        assert client.get(f"{API}/users/7001").status_code == 200
+        found = client.get(f"{API}/users/7001/recommendations").json()
+        assert (found["source"], found["n_ratings"]) == ("prior", 0)
+
     def test_what_does_not_fit_is_said_so(self, numbers):
         client, _ = numbers
         assert client.put(f"{API}/users/3/ratings/2", json={"rating": 9}).status_code == 409
@@ -128,6 +137,55 @@ class TestCatalogue:
         assert client.get(f"{API}/items?search=zzz").json()["items"] == []
         assert client.get(f"{API}/items?limit=3&offset=18").json()["total"] == len(TITLES)
         assert client.get(f"{API}/users?search=29").json()["users"][0]["user"] == 29
+
+    def test_an_exact_id_comes_first(self, numbers):
+        client, _ = numbers
+        assert client.get(f"{API}/users?search=2").json()["users"][0]["user"] == 2
+        assert client.get(f"{API}/items?search=7").json()["items"][0]["item"] == 7
+
+    def test_lists_and_details_count_alike(self, numbers):
+        client, service = numbers
+        assert service.holder.current.model.heldout_ is not None
+        for row in client.get(f"{API}/users?limit=30").json()["users"]:
+            assert client.get(f"{API}/users/{row['user']}").json()["n_ratings"] == row["n_ratings"]
+        for row in client.get(f"{API}/items?limit=30").json()["items"]:
+            assert client.get(f"{API}/items/{row['item']}").json()["n_ratings"] == row["n_ratings"]
+
+    def test_item_pages_say_what_explanations_say(self, numbers):
+        client, service = numbers
+        model = service.holder.current.model
+        effects = {
+            (item, number): effect
+            for number, one in enumerate(model.features_)
+            for item, effect in zip(one.leading_items.tolist(), one.leading_effects.mean.tolist(), strict=True)
+        }
+        for item in range(4):
+            told = client.get(f"{API}/items/{item}").json()
+            why = client.get(f"{API}/users/3/explanations/{item}").json()
+            assert told["offset"] == pytest.approx(why["item_offset"])
+            for row in told["features"]:
+                assert row["effect"] == effects.get((item, row["feature"]))
+
+    def test_users_alike(self, numbers):
+        client, _ = numbers
+        found = client.get(f"{API}/users/2/similar?n=5").json()["users"]
+        assert len(found) == 5
+        assert 2 not in [row["user"] for row in found]
+        assert all(-1.0 <= row["correlation"] <= 1.0 for row in found)
+        assert client.get(f"{API}/users/999/similar").status_code == 404
+
+    def test_unknown_ids_in_addresses_are_not_found(self, numbers):
+        client, _ = numbers
+        for path in (
+            "items/abc", "items/999", "users/abc", "users/abc/recommendations", "users/abc/questions",
+            "users/abc/ratings", "users/3/explanations/999", "users/3/explanations/abc", "items/", "users/3/",
+        ):  # fmt: skip
+            assert client.get(f"{API}/{path}").status_code == 404, path
+
+    def test_unknown_ids_in_bodies_do_not_fit(self, numbers):
+        client, _ = numbers
+        assert client.post(f"{API}/explanations", json={"item": 999}).status_code == 409
+        assert client.post(f"{API}/preferences", json={"a": 1, "b": 999}).status_code == 409
 
     def test_details(self, numbers):
         client, _ = numbers

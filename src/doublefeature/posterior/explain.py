@@ -158,6 +158,13 @@ def explain(
     )
 
 
+def general_offset(posterior: Posterior, item: int, *, mass: float = 0.8, align: Aligner | None = None) -> Part:
+    """Return what an item adds for everybody, as explanations say it: with the parts that aligned complements lift."""
+    nobody = np.array([0])  # whichever user: the item's own part is the same for all
+    offsets = [_take_apart(draw, nobody, np.array([item]), 0, align).item_offset for draw in posterior]
+    return part_of(np.concatenate(offsets), mass)
+
+
 def _members_in_estimate(allocation: Allocation | None, user: int, item: int) -> BoolArray:
     """Return which features of the estimate hold both; one that is unknown is in none."""
     if allocation is None:

@@ -12,6 +12,8 @@ also tell about; that is left out by averaging I over draws instead of mixing th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from doublefeature.posterior.draws import Posterior
@@ -20,17 +22,30 @@ from doublefeature.posterior.predict import Codes, FloatArray, levels_in_draw
 _BLOCK = 65_536
 
 
-def information_gain(posterior: Posterior, users: Codes, items: Codes) -> FloatArray:
-    """Return what the rating of each item would tell, in nats; `users` are independent copies of one user."""
-    gain = np.zeros(items.size)
+class Open(NamedTuple):
+    """What is still open about a user, by item."""
+
+    gain: FloatArray  # nats that a rating of the item would tell
+    spread: FloatArray  # standard deviation of the expected rating over what the user may be
+
+
+def what_is_open(posterior: Posterior, users: Codes, items: Codes, values: FloatArray) -> Open:
+    """Return what is open about a user of whom `users` are independent copies; `values` are the levels as numbers.
+
+    The spread is that within draws, as the gain is: what differs between draws is not about the user.
+    """
+    gain, variance = np.zeros(items.size), np.zeros(items.size)
     step = max(1, _BLOCK // users.size)
     for first in range(0, items.size, step):
-        part = items[first : first + step]
-        pairs = np.repeat(users, part.size), np.tile(part, users.size)
+        part = slice(first, first + step)
+        asked = items[part]
+        pairs = np.repeat(users, asked.size), np.tile(asked, users.size)
         for draw in posterior:
-            proba = levels_in_draw(draw, posterior.base, *pairs, posterior.scales)
-            gain[first : first + step] += _gain(proba.reshape(users.size, part.size, -1))
-    return gain / len(posterior)
+            flat = levels_in_draw(draw, posterior.base, *pairs, posterior.scales)
+            proba = flat.reshape(users.size, asked.size, -1)
+            gain[part] += _gain(proba)
+            variance[part] += (proba @ values).var(axis=0, ddof=1)
+    return Open(gain / len(posterior), np.sqrt(variance / len(posterior)))
 
 
 def _gain(proba: FloatArray) -> FloatArray:

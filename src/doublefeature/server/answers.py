@@ -58,16 +58,14 @@ def predictions_for(loaded: Loaded, person: Person, items: Sequence[int | str], 
     return out.Predictions(model=loaded.version, levels=list(found.levels), mass=mass, pairs=rows)
 
 
-def preference(loaded: Loaded, person: Person, item_a: int | str, item_b: int | str) -> out.PreferenceAnswer:
-    """Return whether a person would rate A above B."""
-    a, b = as_id(loaded, item_a, "item"), as_id(loaded, item_b, "item")
+def preference(loaded: Loaded, person: Person, a: int | str, b: int | str) -> out.PreferenceAnswer:
+    """Return whether a person would rate item A above item B of the model."""
     found = loaded.model.prefer(person.user, a, b) if person.as_fitted else person.folded(loaded).prefer(a, b)
     return out.PreferenceAnswer(**_personal(loaded, person), a=a, b=b, **vars(found))
 
 
-def explanation(loaded: Loaded, person: Person, given: int | str, mass: float) -> out.ExplanationAnswer:
-    """Return why a person would rate an item so."""
-    item = as_id(loaded, given, "item")
+def explanation(loaded: Loaded, person: Person, item: int | str, mass: float) -> out.ExplanationAnswer:
+    """Return why a person would rate an item of the model so."""
     if person.as_fitted:
         found: Explanation = loaded.model.explain(person.user, item, mass=mass)
     elif person.ratings or person.known:
@@ -89,8 +87,9 @@ def explanation(loaded: Loaded, person: Person, given: int | str, mass: float) -
 
 def questions(loaded: Loaded, person: Person, n: int) -> out.Questions:
     """Return which items to ask a person about next."""
-    rows = [out.QuestionRow.model_validate(row._asdict()) for row in person.folded(loaded).next_question(n)]
-    return out.Questions(**_personal(loaded, person), items=rows)
+    folded = person.folded(loaded)
+    rows = [out.QuestionRow.model_validate(row._asdict()) for row in folded.next_question(n)]
+    return out.Questions(**_personal(loaded, person), items=rows, doubt=folded.doubt)
 
 
 def _pair_rows(

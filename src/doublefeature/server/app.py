@@ -26,11 +26,10 @@ from doublefeature.server.metrics import Metrics
 from doublefeature.server.models import Holder
 from doublefeature.server.routes import asking, catalogue, health, model, rating
 from doublefeature.server.service import Service
-from doublefeature.server.settings import Settings, default_database
+from doublefeature.server.settings import API, DESCRIPTION, Settings, default_database
 from doublefeature.server.storage import Storage
 from doublefeature.server.workers import Workers
 
-API = "/api/v1"
 _WRITERS, _WRITE_QUEUE, _WRITE_SECONDS = 4, 64, 600.0
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _ABOUT = """
@@ -69,7 +68,8 @@ def build_app(service: Service) -> FastAPI:
         description=_ABOUT,
         docs_url=None,
         redoc_url=None,
-        openapi_url=f"{API}/openapi.json",
+        openapi_url=DESCRIPTION,
+        redirect_slashes=False,
         lifespan=lifespan,
         separate_input_output_schemas=False,
     )

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.levels import Level
 from doublefeature.posterior.arranging import arrange, spread_evenly, thin
+from doublefeature.posterior.explain import general_offset
 from doublefeature.posterior.feature_summary import FeatureSummary
 from doublefeature.posterior.predict import predict_levels
 from doublefeature.posterior.prediction import level_values
 from doublefeature.posterior.similar import similar_users
+from doublefeature.ratings import RatingArrays
 from doublefeature.server.models import Loaded
-from doublefeature.server.people import Person, as_id
+from doublefeature.server.people import Person, item_in_address, user_in_address
 from doublefeature.server.problems import NotFoundError
 from doublefeature.server.schemas import catalogue as out
 from doublefeature.server.schemas.base import Part
+from doublefeature.server.searching import Names
 
 FloatArray = NDArray[np.float64]
 
@@ -25,7 +29,7 @@ IN_PICTURE = 8
 MOST_ROWS, MOST_COLUMNS = 160, 240
 _LEADING = 6
 _MOST_MEMBERS = 200
-_NEIGHBOURS = 8
+_DRAWS_COMPARED = 40
 _MOST_ASKED = 300
 
 
@@ -87,11 +91,10 @@ def blocks(loaded: Loaded) -> out.Blocks:
 
 
 def find_items(loaded: Loaded, search: str, limit: int, offset: int) -> out.ItemList:
-    """Return items whose title or id holds a text: those that begin with it first, then by number of ratings."""
+    """Return items whose title or id holds all words of a text (see `doublefeature.server.searching`)."""
     ratings, items = loaded.model.ratings_, loaded.items
-    texts = loaded.fact("item texts", lambda: [f"{loaded.model.title(item)} {item}".casefold() for item in items])
-    counts = np.diff(ratings.arrays.item_ptr)
-    found = _matches(texts, search, counts)
+    names = loaded.fact("item names", lambda: Names(items, [loaded.model.title(item) for item in items]))
+    found = names.find(search, np.diff(ratings.arrays.item_ptr))
     rows = [
         out.ItemRow(item=items[code], title=loaded.model.title(items[code]), n_ratings=n, mean=mean)
         for code, (n, mean) in _habits(loaded, found[offset : offset + limit], "item")
@@ -102,8 +105,8 @@ def find_items(loaded: Loaded, search: str, limit: int, offset: int) -> out.Item
 def find_users(loaded: Loaded, search: str, limit: int, offset: int) -> out.UserList:
     """Return users whose id holds a text."""
     ratings = loaded.model.ratings_
-    texts = loaded.fact("user texts", lambda: [str(user).casefold() for user in ratings.users])
-    found = _matches(texts, search, np.diff(ratings.arrays.user_ptr))
+    names = loaded.fact("user names", lambda: Names(loaded.users))
+    found = names.find(search, np.diff(ratings.arrays.user_ptr))
     rows = [
         out.UserRow(user=loaded.users[code], n_ratings=n, mean=mean)
         for code, (n, mean) in _habits(loaded, found[offset : offset + limit], "user")
@@ -116,7 +119,6 @@ def item(loaded: Loaded, given: str) -> out.ItemDetail:
     model = loaded.model
     label, code = _known_item(loaded, given)
     counts = np.bincount(_levels_given(loaded, code, "item"), minlength=model.ratings_.n_levels)
-    offsets = np.array([draw.item_offset[code] for draw in model.posterior_])
     return out.ItemDetail(
         model=loaded.version,
         item=label,
@@ -125,7 +127,7 @@ def item(loaded: Loaded, given: str) -> out.ItemDetail:
         n_ratings=int(counts.sum()),
         counts=_counts(loaded, counts),
         predicted=loaded.fact(("levels", code), lambda: _mean_levels(loaded, code)),
-        offset=_part(offsets),
+        offset=loaded.fact(("offset", code), lambda: _general_offset(loaded, code)),
         features=_memberships(loaded, code, "item"),
     )
 
@@ -154,22 +156,30 @@ def user(loaded: Loaded, person: Person, n_changes: int) -> out.UserDetail:
         counts=_counts(loaded, counts),
         offset=None if code is None else _part(np.array([draw.user_offset[code] for draw in loaded.model.posterior_])),
         features=[] if code is None else _memberships(loaded, code, "user"),
-        similar=[] if code is None else _alike(loaded, code),
     )
 
 
+def users_like(loaded: Loaded, given: str, n: int) -> out.SimilarUsers:
+    """Return the users like one, judged by some of the draws."""
+    who = user_in_address(loaded, given)
+    if not loaded.model.knows_user(who):
+        raise NotFoundError("the model does not know this user.")
+    posterior, code = loaded.model.posterior_, loaded.model.ratings_.user_code(who)
+    some = [posterior.draws[place] for place in spread_evenly(len(posterior), _DRAWS_COMPARED).tolist()]
+    found = loaded.fact(("alike", code, n), lambda: similar_users(replace(posterior, draws=some), code, n))
+    pairs = zip(found.codes.tolist(), found.correlation.tolist(), strict=True)
+    rows = [out.SimilarUser(user=loaded.users[other], correlation=value) for other, value in pairs]
+    return out.SimilarUsers(model=loaded.version, user=who, users=rows)
+
+
 def _known_item(loaded: Loaded, given: str) -> tuple[int | str, int]:
-    label = as_id(loaded, given, "item")
-    if not loaded.model.knows_item(label):
-        raise NotFoundError("the model does not know this item.")
+    label = item_in_address(loaded, given)
     return label, loaded.model.ratings_.item_code(label)
 
 
-def _alike(loaded: Loaded, code: int) -> list[out.SimilarUser]:
-    users = loaded.users
-    found = loaded.fact(("alike", code), lambda: similar_users(loaded.model.posterior_, code, _NEIGHBOURS))
-    pairs = zip(found.codes.tolist(), found.correlation.tolist(), strict=True)
-    return [out.SimilarUser(user=users[other], correlation=value) for other, value in pairs]
+def _general_offset(loaded: Loaded, code: int) -> Part:
+    found = general_offset(loaded.model.posterior_, code, align=loaded.model.aligner_)
+    return Part(mean=found.mean, lower=found.lower, upper=found.upper)
 
 
 def _leading(loaded: Loaded, one: FeatureSummary, most: int) -> list[out.FeatureItem]:
@@ -192,8 +202,17 @@ def _memberships(loaded: Loaded, code: int, role: str) -> list[out.Membership]:
     for number, one in enumerate(loaded.model.features_):
         chance = float((one.user_probability if role == "user" else one.item_probability)[code])
         if chance >= 0.1:
-            rows.append(out.Membership(feature=number, probability=chance, effect=one.effect))
+            effect = one.effect if role == "user" else _own_effect(one, code)
+            rows.append(out.Membership(feature=number, probability=chance, effect=effect))
     return sorted(rows, key=lambda row: -row.probability)
+
+
+def _own_effect(one: FeatureSummary, item: int) -> float | None:
+    """Return what a feature adds to an item: graded, the item's own; None when the estimate does not hold the item."""
+    if one.leading_effects is None:
+        return one.effect
+    place = np.flatnonzero(one.leading_items == item)
+    return float(one.leading_effects.mean[place[0]]) if place.size else None
 
 
 def _mean_levels(loaded: Loaded, code: int) -> list[float]:
@@ -205,7 +224,12 @@ def _mean_levels(loaded: Loaded, code: int) -> list[float]:
 
 
 def _levels_given(loaded: Loaded, code: int, role: str) -> NDArray[np.uint8]:
-    arrays = loaded.model.ratings_.arrays
+    """Return the levels a user gave or an item got, those held out of the fit included."""
+    parts = [part for part in (loaded.model.ratings_, loaded.model.heldout_) if part is not None]
+    return np.concatenate([_levels_in(part.arrays, code, role) for part in parts])
+
+
+def _levels_in(arrays: RatingArrays, code: int, role: str) -> NDArray[np.uint8]:
     if role == "user":
         return arrays.levels[arrays.user_ptr[code] : arrays.user_ptr[code + 1]]
     return arrays.levels[arrays.positions[arrays.item_ptr[code] : arrays.item_ptr[code + 1]]]
@@ -222,12 +246,6 @@ def _habits(loaded: Loaded, codes: list[int], role: str) -> Iterator[tuple[int, 
 def _counts(loaded: Loaded, counts: NDArray[np.int64]) -> list[out.LevelCount]:
     levels: list[Level] = list(loaded.model.ratings_.levels)
     return [out.LevelCount(level=level, count=int(n)) for level, n in zip(levels, counts, strict=True)]
-
-
-def _matches(texts: list[str], search: str, counts: NDArray[np.int64]) -> list[int]:
-    wanted = search.strip().casefold()
-    found = [code for code, text in enumerate(texts) if wanted in text]
-    return sorted(found, key=lambda code: (not texts[code].startswith(wanted), -int(counts[code]), code))
 
 
 def _part(values: FloatArray) -> Part:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+import traceback
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,10 +16,11 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from doublefeature.server.limits import Doorkeeper
 from doublefeature.server.logs import LOGGER
 from doublefeature.server.metrics import Metrics
-from doublefeature.server.problems import problem
-from doublefeature.server.settings import LOCAL_NAMES, Settings
+from doublefeature.server.problems import internal_problem, problem
+from doublefeature.server.settings import API, LOCAL_NAMES, Settings
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -44,6 +46,7 @@ class Guards:
         self._app = app
         self._settings = settings
         self._metrics = metrics
+        self._door = Doorkeeper(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -51,13 +54,14 @@ class Guards:
             await self._app(scope, receive, send)
             return
         began, number = time.perf_counter(), secrets.token_hex(8)
-        status = 500
+        status, begun = 500, False
         scope["path"] = scope.get("raw_path", scope["path"].encode()).decode("latin-1")
         scope.setdefault("state", {})
 
         async def respond(message: Message) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
+                begun = True
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), *HEADERS, (b"x-request-id", number.encode())]
             await send(message)
@@ -68,6 +72,11 @@ class Guards:
                 await refusal(scope, receive, respond)
             else:
                 await self._answer(scope, receive, respond)
+        except Exception as error:
+            facts = {"id": number, "kind": type(error).__name__, "trace": _places(error)}
+            LOGGER.error("internal error", extra=facts)
+            if not begun:
+                await internal_problem()(scope, receive, respond)
         finally:
             self._note(scope, number, status, time.perf_counter() - began)
 
@@ -101,9 +110,9 @@ class Guards:
         if not self._settings.keys and not self._is_ours(host):
             return problem(421, "without keys the service answers under the names of this machine only")
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
+        if origin is not None and _site(origin.decode("latin-1")) != host:
             return problem(403, "requests from other sites' pages are refused")
-        return None
+        return self._door.refusal(scope)
 
     def _is_ours(self, host: str) -> bool:
         name = host.rsplit(":", 1)[0] if host.rpartition(":")[2].isdigit() else host
@@ -121,9 +130,26 @@ class Guards:
         LOGGER.info("request", extra=facts if key is None else {**facts, "key": key})
 
 
+def _site(origin: str) -> str | None:
+    """Return the name and port in an origin, None when it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def _places(error: Exception) -> list[str]:
+    """Return where an error came from; what it says is left out, since it may tell about people."""
+    return [f"{place.name} in {place.filename}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
+
+
 def _route_of(scope: MutableMapping[str, Any]) -> str:
     """Return the pattern a request matched, never the ids in its address."""
-    return str(getattr(scope.get("route"), "path_format", None) or getattr(scope.get("route"), "path", "other"))
+    route = scope.get("route")
+    if route is None:
+        return "other"
+    pattern = str(getattr(route, "path_format", None) or getattr(route, "path", "other"))
+    return API + pattern if scope["path"].startswith(API) and not pattern.startswith(API) else pattern
 
 
 def _is_json(scope: Scope) -> bool:

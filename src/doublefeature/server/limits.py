@@ -9,13 +9,20 @@ from typing import Annotated
 
 from fastapi import HTTPException, Request, Security
 from fastapi.security import APIKeyHeader
+from starlette.responses import Response
+from starlette.types import Scope
 
-from doublefeature.server.keys import find_key
-from doublefeature.server.settings import Settings
+from doublefeature.server.keys import Key, find_key
+from doublefeature.server.problems import problem
+from doublefeature.server.settings import API, DESCRIPTION, Settings
 
 _HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="Made by `doublefeature new-key`.")
 _READING = ("GET", "HEAD")
 _MOST_CALLERS = 10_000
+_OPEN = ("/health/", DESCRIPTION)
+_WRONG_RATE, _WRONG_BURST = 10.0, 200
+_NO_KEY = "send a valid key in the header X-API-Key"
+_CHALLENGE = {"WWW-Authenticate": "ApiKey"}
 
 
 class Buckets:
@@ -45,19 +52,35 @@ class Doorkeeper:
     def __init__(self, settings: Settings) -> None:
         self._keys = settings.keys
         self._buckets = Buckets(settings.rate, settings.burst)
+        self._wrong = Buckets(_WRONG_RATE, _WRONG_BURST)
+
+    def refusal(self, scope: Scope) -> Response | None:
+        """Return why a request is refused by its key, before anything of its body is read."""
+        path = scope["path"]
+        if not self._keys or not path.startswith((API, "/metrics")) or path.startswith(_OPEN):
+            return None
+        if self._find(dict(scope["headers"]).get(b"x-api-key", b"").decode("latin-1")):
+            return None
+        host = (scope.get("client") or ("unknown", 0))[0]
+        if not self._wrong.take(host):
+            return problem(429, "too many requests without a valid key. Slow down.")
+        return problem(401, _NO_KEY, _CHALLENGE)
 
     async def __call__(self, request: Request, secret: Annotated[str | None, Security(_HEADER)] = None) -> None:
         """Raise unless the request may go on; asking takes a key, changing anything takes one with role write."""
         caller = request.client.host if request.client else "unknown"
         if self._keys:
-            key = None if secret is None else find_key(secret, self._keys)
+            key = self._find(secret or "")
             if key is None:
-                raise HTTPException(401, "send a valid key in the header X-API-Key", {"WWW-Authenticate": "ApiKey"})
+                raise HTTPException(401, _NO_KEY, _CHALLENGE)
             request.state.key = caller = key.name
             if key.role == "read" and _changes(request):
                 raise HTTPException(403, "this key may read only")
         if not self._buckets.take(caller):
             raise HTTPException(429, "too many requests. Slow down.")
+
+    def _find(self, secret: str) -> Key | None:
+        return find_key(secret, self._keys)
 
 
 def _changes(request: Request) -> bool:

@@ -8,7 +8,7 @@ import sys
 import time
 
 LOGGER = logging.getLogger("doublefeature.server")
-_FIELDS = ("id", "method", "route", "status", "ms", "key", "kind", "model", "reason")
+_FIELDS = ("id", "method", "route", "status", "ms", "key", "kind", "trace", "model", "reason")
 
 
 class JsonLines(logging.Formatter):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from doublefeature.levels import Level, level_position
 from doublefeature.ratings import Ratings
 from doublefeature.server.models import Loaded
-from doublefeature.server.problems import MisfitError
+from doublefeature.server.problems import MisfitError, NotFoundError
 from doublefeature.server.storage import Changes
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Person:
     ratings: History
     known: bool  # whether the model has the user
     changed: bool
+    stored: bool = False  # whether the database has anything of the user
 
     @property
     def as_fitted(self) -> bool:
@@ -62,7 +63,7 @@ def stored_person(loaded: Loaded, user: int | str | None, changes: Changes) -> P
     fitted = fitted_ratings(loaded, user) if known else {}
     usable = {item: rating for item, rating in changes.items() if is_usable(loaded, item, rating)}
     now = {item: rating for item, rating in {**fitted, **usable}.items() if rating is not None}
-    return Person(user, now, known, changed=now != fitted)
+    return Person(user, now, known, changed=now != fitted, stored=bool(changes))
 
 
 def is_usable(loaded: Loaded, item: Hashable, rating: Level | None) -> bool:
@@ -95,6 +96,22 @@ def as_id(loaded: Loaded, given: int | str, role: str) -> int | str:
             raise MisfitError(f"{role} ids of this model are whole numbers. Send one.")
         return int(text)
     return text
+
+
+def item_in_address(loaded: Loaded, given: str) -> int | str:
+    """Return an item that must be the model's, named in an address."""
+    try:
+        return known_item(loaded, given)
+    except MisfitError:
+        raise NotFoundError("the model does not know this item.") from None
+
+
+def user_in_address(loaded: Loaded, given: str) -> int | str:
+    """Return a user that is asked about in an address: a text where ids are numbers is nobody."""
+    try:
+        return as_id(loaded, given, "user")
+    except MisfitError:
+        raise NotFoundError("this user is not known.") from None
 
 
 def all_numbers(loaded: Loaded, role: str, ids: Sequence[Hashable]) -> bool:

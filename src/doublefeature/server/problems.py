@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from typing import Any
 
@@ -117,6 +116,10 @@ def _ours(_: Request, error: Exception) -> Response:
     return problem(status, str(error).encode("utf-8", "replace").decode())
 
 
-def _bug(_: Request, error: Exception) -> Response:
-    logging.getLogger("doublefeature.server").error("internal error", extra={"kind": type(error).__name__})
+def internal_problem() -> Response:
+    """Return the answer to a request that met a bug of ours."""
     return problem(500, "something went wrong here; the log of the service knows more")
+
+
+def _bug(_: Request, error: Exception) -> Response:
+    return internal_problem()

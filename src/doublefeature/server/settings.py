@@ -9,6 +9,9 @@ from pathlib import Path
 from doublefeature.errors import SettingsError, show
 from doublefeature.server.keys import Key
 
+API = "/api/v1"
+"""Where the routes for programs begin."""
+DESCRIPTION = f"{API}/openapi.json"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
 """What a service on the loopback interface is called by those who may use it without a key."""
 

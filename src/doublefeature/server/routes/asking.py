@@ -10,7 +10,7 @@ from doublefeature.server import answers
 from doublefeature.server.bodies import StrictRoute
 from doublefeature.server.models import Loaded
 from doublefeature.server.paths import ItemId, UserId
-from doublefeature.server.people import Person, as_id, stored_person
+from doublefeature.server.people import Person, as_id, item_in_address, known_item, stored_person
 from doublefeature.server.problems import COMMON, NotFoundError, responses
 from doublefeature.server.schemas import answers as out
 from doublefeature.server.schemas.asked import (
@@ -43,7 +43,10 @@ async def recommend_to_user(
     """Recommend items that a user has not rated, with a probability for every level."""
     asked = AskRecommendations(user=user, n=n, rank_by=rank_by, level=level, quantile=quantile, seed=seed)
     return await service.ask(
-        asked, lambda loaded, person: answers.recommendations(loaded, _someone(person), asked), small=_is_small(asked)
+        asked,
+        lambda loaded, person: answers.recommendations(loaded, _someone(person), asked),
+        small=_is_small(asked),
+        in_address=True,
     )
 
 
@@ -74,7 +77,12 @@ async def predict_items(service: Serving, asked: AskItems) -> out.Predictions:
 @router.post("/preferences")
 async def prefer(service: Serving, asked: AskPreference) -> out.PreferenceAnswer:
     """Say how likely a person rates A above, level with, or below B."""
-    return await service.ask(asked, lambda loaded, person: answers.preference(loaded, person, asked.a, asked.b))
+    return await service.ask(
+        asked,
+        lambda loaded, person: answers.preference(
+            loaded, person, known_item(loaded, asked.a), known_item(loaded, asked.b)
+        ),
+    )
 
 
 @router.get("/users/{user:id}/explanations/{item:id}", responses=responses(404))
@@ -86,20 +94,27 @@ async def explain_to_user(
 ) -> out.ExplanationAnswer:
     """Take the score of a user and an item apart: base, offsets, and each shared feature."""
     return await service.ask(
-        About(user=user), lambda loaded, person: answers.explanation(loaded, _someone(person), item, mass)
+        About(user=user),
+        lambda loaded, person: answers.explanation(loaded, _someone(person), item_in_address(loaded, item), mass),
+        in_address=True,
     )
 
 
 @router.post("/explanations")
 async def explain(service: Serving, asked: AskExplanation) -> out.ExplanationAnswer:
     """Take the score apart for a person known or described by ratings."""
-    return await service.ask(asked, lambda loaded, person: answers.explanation(loaded, person, asked.item, asked.mass))
+    return await service.ask(
+        asked,
+        lambda loaded, person: answers.explanation(loaded, person, known_item(loaded, asked.item), asked.mass),
+    )
 
 
 @router.get("/users/{user:id}/questions", responses=responses(404))
 async def questions_to_user(service: Serving, user: UserId, n: Annotated[int, Query(ge=1, le=50)] = 1) -> out.Questions:
     """Name the items whose rating by the user would tell most about them."""
-    return await service.ask(About(user=user), lambda loaded, person: answers.questions(loaded, _someone(person), n))
+    return await service.ask(
+        About(user=user), lambda loaded, person: answers.questions(loaded, _someone(person), n), in_address=True
+    )
 
 
 @router.post("/questions")
@@ -115,7 +130,7 @@ def _is_small(asked: AskRecommendations) -> bool:
 
 def _someone(person: Person) -> Person:
     """Refuse users of whom neither the model nor the database has anything."""
-    if not person.known and not person.ratings:
+    if not (person.known or person.ratings or person.stored):
         raise NotFoundError("this user is not known. Send ratings along with POST, or put some first.")
     return person
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 from doublefeature.server import catalogue
 from doublefeature.server.bodies import StrictRoute
 from doublefeature.server.paths import ItemId, UserId
-from doublefeature.server.people import as_id, stored_person
+from doublefeature.server.people import stored_person, user_in_address
 from doublefeature.server.problems import COMMON, responses
 from doublefeature.server.schemas import catalogue as out
 from doublefeature.server.service import Serving
@@ -69,8 +69,16 @@ async def user_detail(service: Serving, user: UserId) -> out.UserDetail:
 
     def work() -> out.UserDetail:
         loaded = service.holder.current
-        who = as_id(loaded, user, "user")
+        who = user_in_address(loaded, user)
         changes = service.storage.changes(who)
         return catalogue.user(loaded, stored_person(loaded, who, changes), len(changes))
 
     return await service.workers.run(work)
+
+
+@router.get("/users/{user:id}/similar")
+async def similar_people(
+    service: Serving, user: UserId, n: Annotated[int, Query(ge=1, le=100)] = 8
+) -> out.SimilarUsers:
+    """List users of the model who like the same items."""
+    return await service.look(lambda loaded: catalogue.users_like(loaded, user, n))

@@ -14,6 +14,8 @@ from doublefeature.server.service import Service, Serving
 router = APIRouter(prefix="/health", tags=["health"], responses=responses(421, 503))
 numbers = APIRouter(tags=["health"], responses=COMMON)
 
+_REFUSED = "a new model was refused and the old one goes on; GET /api/v1/model says why"
+
 
 @router.get("/live")
 async def live() -> Health:
@@ -25,11 +27,12 @@ async def live() -> Health:
 async def ready(service: Serving, response: Response) -> Health:
     """Say whether a model has passed its self-test and the database answers."""
     try:
-        await service.keepers.run(service.storage.check)
+        await service.check_database()
     except EnvironmentProblem:
         response.status_code = 503
         return Health(status="database does not answer", model=service.holder.current.version)
-    return Health(status="ready", model=service.holder.current.version, alarm=service.holder.alarm)
+    alarm = None if service.holder.alarm is None else _REFUSED
+    return Health(status="ready", model=service.holder.current.version, alarm=alarm)
 
 
 @numbers.get("/metrics", response_model=None, responses={200: {"content": {"text/plain": {}}}})

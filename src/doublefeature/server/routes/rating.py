@@ -10,7 +10,7 @@ from doublefeature.posterior.forgetting import forget
 from doublefeature.server.bodies import StrictRoute
 from doublefeature.server.models import Loaded
 from doublefeature.server.paths import ItemId, UserId
-from doublefeature.server.people import History, as_id, as_level, fitted_ratings, is_usable
+from doublefeature.server.people import History, as_id, as_level, fitted_ratings, is_usable, user_in_address
 from doublefeature.server.problems import COMMON, NotFoundError, responses
 from doublefeature.server.schemas import answers as out
 from doublefeature.server.schemas.asked import NewRating
@@ -64,20 +64,20 @@ async def forget_user(service: Serving, user: UserId) -> out.Forgotten:
 def _forget(service: Service, user: str) -> out.Forgotten:
     with service.forgetting:
         loaded = service.holder.current
-        who = as_id(loaded, user, "user")
+        who = user_in_address(loaded, user)
         known = loaded.model.knows_user(who)
         if not known and not service.storage.changes(who):
             raise NotFoundError("this user is not known.")
+        removed = service.storage.forget(who)  # first: what is left undone after it can be done by asking again
         if known:
             forget(loaded.path, who)
             loaded = service.holder.swap()
-        removed = service.storage.forget(who)
     return out.Forgotten(model=loaded.version, ratings_removed=removed, was_in_model=known)
 
 
 def _list(service: Service, user: str) -> out.UserRatings:
     loaded = service.holder.current
-    who = as_id(loaded, user, "user")
+    who = user_in_address(loaded, user)
     changes = service.storage.changes(who)
     if not loaded.model.knows_user(who) and not changes:
         raise NotFoundError("this user is not known.")

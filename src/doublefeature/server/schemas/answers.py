@@ -124,6 +124,10 @@ class Questions(Personal):
     """What to ask next, the most telling first."""
 
     items: list[QuestionRow]
+    doubt: float = Field(
+        description="How far expected ratings still depend on what is not known of the person: a standard deviation, "
+        "in levels, averaged over all items."
+    )
 
 
 class RatingRow(Row):

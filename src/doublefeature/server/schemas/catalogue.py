@@ -53,7 +53,9 @@ class Membership(Row):
 
     feature: int
     probability: float
-    effect: float
+    effect: float | None = Field(
+        description="What the feature adds: of an item, to the item itself, None if not known; of a user, on average."
+    )
 
 
 class SimilarRow(Row):
@@ -92,6 +94,13 @@ class SimilarUser(Row):
     correlation: float
 
 
+class SimilarUsers(Answer):
+    """Users like another, nearest first."""
+
+    user: Id
+    users: list[SimilarUser]
+
+
 class UserDetail(Answer):
     """All that is known of a user."""
 
@@ -102,7 +111,6 @@ class UserDetail(Answer):
     counts: list[LevelCount]
     offset: Part | None
     features: list[Membership]
-    similar: list[SimilarUser]
 
 
 class FeatureItem(Row):
