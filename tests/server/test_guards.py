@@ -278,6 +278,7 @@ class TestWatching:
         client.get(f"{API}/users/999")
         text = client.get("/metrics").text
         assert 'status="404"} 1' in text
+        assert f'route="{API}/users/{{user}}"' in text
         assert f'doublefeature_model_info{{version="{service.holder.current.version}"}} 1' in text
         assert "999" not in text
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from doublefeature import DoubleFeature, Schedule
-from doublefeature.errors import InputError
+from doublefeature.errors import EnvironmentProblem, InputError
 from doublefeature.inference.fit import extend, fit_into
 from doublefeature.model.state import members
 from doublefeature.posterior import forgetting
@@ -165,3 +165,21 @@ class TestService:
         assert client.delete("/api/v1/users/777").json()["was_in_model"] is False
         assert service.holder.current.version == version
         assert client.get("/api/v1/users/777").status_code == 404
+
+    @pytest.mark.parametrize("broken", ["doublefeature.server.routes.rating.forget", "storage"])
+    def test_what_broke_off_is_finished_by_asking_again(self, texts, monkeypatch, broken):
+        client, service = texts
+        path = "/api/v1/users/Zo%C3%AB%20%F0%9F%8E%AC"
+
+        def fail(*_: object) -> None:
+            raise EnvironmentProblem("the disk is full.")
+
+        with monkeypatch.context() as patch:
+            if broken == "storage":
+                patch.setattr(service.storage, "forget", fail)
+            else:
+                patch.setattr(broken, fail)
+            assert client.delete(path).status_code == 503
+        assert client.delete(path).status_code == 200
+        assert service.storage.forgotten([NAME, "person-9"]) == {NAME}
+        assert not service.holder.current.model.knows_user(NAME)
