@@ -32,6 +32,14 @@ def answer(page, level: int) -> None:
     page.wait_for_selector(".question .picker button")
 
 
+def focused(page, selector: str) -> bool:
+    return page.evaluate("selector => document.activeElement.matches(selector)", selector)
+
+
+def settle(page) -> None:
+    page.wait_for_selector(".theirs:not([aria-busy]) .cards > li")
+
+
 class TestTryIt:
     def test_rating_five_changes_recommendations_gives_reasons_and_lasts(self, watched):
         page = watched.page
@@ -65,15 +73,144 @@ class TestTryIt:
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
         page.wait_for_selector(".open .picker button")
-        page.locator(".open .picker button").first.focus()
+        assert page.locator(".found").is_hidden()
+        assert focused(page, ".open .picker button:first-child")
         for _ in range(4):
             page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         page.wait_for_selector(".rated li")
         assert rated(page) == ["Alien"]
         assert page.locator(".rated button[aria-pressed=true]").inner_text() == "5"
+        assert focused(page, ".mine input[type=search]")
+        assert page.locator(".found").is_hidden()
         page.get_by_role("button", name="Remove Alien").click()
         page.wait_for_function("() => !document.querySelector('.rated li')")
+
+    def test_choosing_with_the_mouse_opens_the_panel_and_closes_the_list(self, watched):
+        page = watched.page
+        watched.open()
+        titles(page)
+        page.locator(".mine input[type=search]").click()
+        page.locator(".found li[role=option]").first.click()
+        page.wait_for_selector(".open .picker button")
+        assert page.locator(".found").is_hidden()
+        assert focused(page, ".open .picker button:first-child")
+
+    def test_an_answer_that_comes_late_does_not_open_the_list_again(self, watched):
+        page = watched.page
+        watched.open()
+        titles(page)
+        held = []
+        page.route("**/api/v1/items?*", lambda route: held.append(route))
+        page.locator(".mine input[type=search]").focus()
+        with page.expect_request("**/api/v1/items?*"):
+            page.keyboard.type("alie")
+        page.keyboard.press("Escape")
+        with page.expect_response("**/api/v1/items?*"):
+            held.pop().continue_()
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert page.locator(".found").is_hidden()
+
+    def test_focus_stays_near_what_was_rated(self, watched):
+        page = watched.page
+        watched.open()
+        titles(page)
+        for count in (1, 2):
+            page.locator(".question .picker button").nth(3).press("Enter")
+            page.wait_for_function("n => document.querySelectorAll('.rated li').length === n", arg=count)
+            assert page.locator(".question h3").count() == 1
+            settle(page)
+            assert focused(page, ".question .picker button:first-child")
+        card = page.locator(".cards > li").nth(1)
+        name = card.locator("h3").inner_text()
+        card.locator(".rate button").last.press("Enter")
+        page.wait_for_function("name => document.querySelector('.rated .name').textContent === name", arg=name)
+        settle(page)
+        assert focused(page, ".cards > li:nth-child(2) .rate button")
+        page.locator(".rated .remove").first.press("Enter")
+        assert focused(page, ".rated li:first-child .remove")
+        settle(page)
+        assert focused(page, ".rated li:first-child .remove")
+        for _ in range(2):
+            page.locator(".rated .remove").last.press("Enter")
+        settle(page)
+        assert focused(page, ".mine input[type=search]")
+
+    def test_an_open_sum_stays_open(self, watched):
+        page = watched.page
+        watched.open()
+        shown = titles(page)
+        page.wait_for_function("() => !document.querySelector('.why.soft')")
+        for summary in page.locator(".reason > details > summary").all():
+            summary.click()
+        answer(page, 3)
+        kept = len(set(shown) & set(titles(page)))
+        page.wait_for_function("() => !document.querySelector('.why.soft')")
+        assert page.locator(".reason > details[open]").count() == kept
+
+    def test_bars_say_their_chances(self, watched):
+        watched.open()
+        titles(watched.page)
+        texts = watched.page.locator(".prediction svg").first.locator("text.share").all_text_contents()
+        assert len(texts) == 5
+        assert all(text.endswith("%") for text in texts)
+
+    @pytest.mark.parametrize("kept", ['{"rated":5}', "nonsense", "null", '{"rated":[null,{"item":{}}],"doubts":{}}'])
+    def test_nonsense_in_the_store_is_survived(self, watched, kept):
+        watched.page.add_init_script(f"localStorage.setItem('doublefeature.try', {json.dumps(kept)})")
+        watched.open()
+        assert titles(watched.page)
+        assert rated(watched.page) == []
+
+
+class TestTrouble:
+    def test_a_service_that_stops_is_told_and_tried_again(self, watched):
+        page = watched.page
+        watched.open()
+        titles(page)
+        page.route("**/api/v1/**", lambda route: route.abort())
+        page.locator(".question .picker button").first.click()
+        page.wait_for_selector(".note .callout:has-text('does not answer')")
+        assert page.locator("[aria-busy]").count() == 0
+        assert len(rated(page)) == 1
+        page.unroute("**/api/v1/**")
+        page.get_by_role("button", name="Try again").press("Enter")
+        page.wait_for_selector(".theirs h2:has-text('Recommended for you')")
+        assert page.locator(".note .callout").count() == 0
+        assert focused(page, ".theirs h2")
+        watched.problems[:] = [told for told in watched.problems if "ERR_FAILED" not in told]
+
+    def test_the_api_s_description_tells_trouble_too(self, watched):
+        page = watched.page
+        page.route("**/openapi.json", lambda route: route.abort())
+        watched.open("docs.html")
+        page.wait_for_selector(".callout:has-text('does not answer')")
+        page.unroute("**/openapi.json")
+        page.get_by_role("button", name="Try again").click()
+        page.wait_for_selector(".route")
+        watched.problems[:] = [told for told in watched.problems if "ERR_FAILED" not in told]
+
+    def test_a_busy_service_is_asked_again_but_not_for_ever(self, watched):
+        page = watched.page
+        asked = []
+
+        def refuse(route):
+            asked.append(route.request.url)
+            route.fulfill(status=503, json={"error": "busy", "detail": "too much is waiting."})
+
+        page.clock.install()
+        page.route("**/api/v1/model", refuse)
+        watched.open("#/items")
+        page.wait_for_selector("#busy:has-text('busy')")
+        while not page.locator(".callout").count():
+            page.clock.run_for(1000)
+        assert len(asked) == 8
+        assert "too much is waiting" in page.locator(".callout").inner_text()
+        assert page.locator("#busy").inner_text() == ""
+        page.unroute("**/api/v1/model")
+        page.get_by_role("button", name="Try again").click()
+        page.wait_for_selector("h1:has-text('Items')")
+        watched.problems[:] = [told for told in watched.problems if "503" not in told]
 
 
 class TestLookingAround:
@@ -100,11 +237,15 @@ class TestLookingAround:
         watched.open("#/features/0")
         page.wait_for_selector("h1:has-text('Feature 0')")
 
-    def test_an_unknown_address_says_so(self, watched):
-        watched.open("#/items/%22nothing%22")
+    @pytest.mark.parametrize("place", ["items/%22nothing%22", "items/%E0%A4", "users/999999", "features/abc"])
+    def test_an_unknown_address_says_so_plainly(self, watched, place):
+        watched.open(f"#/{place}")
         watched.page.wait_for_selector("h1:has-text('That did not work')")
-        assert "whole numbers" in watched.page.locator(".callout").inner_text()
-        watched.problems[:] = [told for told in watched.problems if "409" not in told]
+        kind = place.partition("/")[0]
+        assert watched.page.locator(".callout").inner_text() == f"There is no such {kind[:-1]}."
+        watched.page.get_by_role("link", name=f"all {kind}").click()
+        watched.page.wait_for_selector(f"main:not([aria-busy]) h1:has-text('{kind.capitalize()}')")
+        watched.problems[:] = [told for told in watched.problems if not any(f" {n} " in told for n in (404, 409, 422))]
 
     def test_the_api_s_description_is_interactive(self, watched):
         page = watched.page
@@ -173,6 +314,37 @@ class TestSafety:
             assert page.evaluate("localStorage.getItem('doublefeature.key')") is None
             context.close()
             assert secret not in (tmp_path / "log").read_text()
+
+    def test_a_wrong_key_is_said_to_be_wrong(self, chromium, number_folder, tmp_path):
+        copy = shutil.copytree(number_folder, tmp_path / "model")
+        secret = new_key(tmp_path / "keys.json", "page", "read")
+        with running(copy, "--keys", str(tmp_path / "keys.json"), log=tmp_path / "log") as service:
+            context = chromium.new_context()
+            page = context.new_page()
+            page.goto(service.address)
+            page.locator("#door-key").fill("wrong")
+            page.keyboard.press("Enter")
+            page.wait_for_selector("#door-told:has-text('not accepted')")
+            page.locator("#door-key").fill("schlüssel✓")
+            page.keyboard.press("Enter")
+            page.wait_for_selector("#door-told:has-text('plain letters')")
+            assert page.evaluate("sessionStorage.length") == 0
+            page.keyboard.press("Escape")
+            page.wait_for_selector(".callout:has-text('asks for a key')")
+            assert page.locator("dialog[open]").count() == 0
+            page.get_by_role("button", name="Enter a key").click()
+            page.locator("#door-key").fill(secret)
+            page.keyboard.press("Enter")
+            page.wait_for_selector(".cards > li")
+            page.evaluate("sessionStorage.clear()")
+            page.goto(f"{service.address}docs.html")
+            route = page.locator(".route", has_text="/api/v1/model").first
+            route.locator("summary").click()
+            route.get_by_role("button", name="Send").click()
+            page.locator("#door-key").fill(secret)
+            page.keyboard.press("Enter")
+            page.wait_for_selector("pre:has-text('200')")
+            context.close()
 
 
 def test_levels_that_are_words(chromium, tmp_path):

@@ -1,7 +1,9 @@
 // The API's description as a page on which every route can be tried; made from openapi.json alone.
 
 import { get, raw } from "./api.js";
+import { askForKey, heldKey, knock } from "./door.js";
 import { h, replace } from "./dom.js";
+import { trouble } from "./trouble.js";
 
 const main = document.getElementById("main");
 const METHODS = ["get", "post", "put", "delete"];
@@ -38,7 +40,7 @@ function operation(spec, method, path, told) {
     }
     shown.hidden = false;
     try {
-      const answer = await raw(method.toUpperCase(), `.${address}${query.size ? `?${query}` : ""}`, body ? body.value : undefined);
+      const answer = await asked(() => raw(method.toUpperCase(), `.${address}${query.size ? `?${query}` : ""}`, body ? body.value : undefined));
       const text = await answer.text();
       shown.textContent = `${answer.status} ${answer.statusText}\n${pretty(text)}`;
     } catch (failure) {
@@ -48,6 +50,16 @@ function operation(spec, method, path, told) {
   return h("details", { class: "route" },
     h("summary", {}, h("code", { class: `method ${method}` }, method.toUpperCase()), " ", h("code", {}, path), " ", h("span", { class: "soft" }, told.description?.split("\n")[0] ?? told.summary)),
     form, h("h3", {}, "Answers"), h("ul", {}, Object.entries(told.responses).map(([code, one]) => h("li", {}, h("code", {}, code), ` ${one.description} `, shape(one)))));
+}
+
+// Sends, and where a key is needed asks for it and sends once more.
+async function asked(go) {
+  const key = heldKey();
+  const answer = await go();
+  if (answer.status !== 401) return answer;
+  knock();
+  await askForKey(key);
+  return go();
 }
 
 function shape(answer) {
@@ -81,4 +93,8 @@ function pretty(text) {
   }
 }
 
-show();
+async function start() {
+  await show().catch((failure) => replace(main, h("h1", {}, "API"), trouble(failure, start)));
+}
+
+start();

@@ -38,10 +38,27 @@ export function link(kind, id, text) {
 
 // Words and numbers.
 
-export const percent = (share) => (share > 0 && share < 0.01 ? "under 1 %" : `${Math.round(100 * share)} %`);
-export const decimal = (value, digits = 1) => (value === null ? "–" : value.toFixed(digits).replace("-", "−"));
-export const signed = (value, digits = 1) => (value >= 0 ? "+" : "") + decimal(value, digits);
-export const counted = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+export const whole = (n) => n.toLocaleString("en").replace("-", "−");
+export const percent = (share) => (share > 0 && share < 0.01 ? "under 1\u00a0%" : `${Math.round(100 * share)}\u00a0%`);
+export const counted = (n, word) => `${whole(n)} ${word}${n === 1 ? "" : "s"}`;
+
+export function decimal(value, digits = 1) {
+  if (value === null) return "–";
+  const text = value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return /[1-9]/.test(text) ? text.replace("-", "−") : text.replace("-", "");
+}
+
+export function signed(value, digits = 1) {
+  const text = decimal(value, digits);
+  return value > 0 && /[1-9]/.test(text) ? `+${text}` : text;
+}
+
+// A middle and its two ends; ends that look the same get one more digit.
+export function between({ mean, lower, upper }, digits = 1) {
+  const exact = signed(lower, digits) === signed(upper, digits) ? Math.max(2, digits) : digits;
+  return `${signed(mean, exact)} (${signed(lower, exact)} to ${signed(upper, exact)})`;
+}
+
 export const named = (row) => row.title || String(row.item);
 export const run = (lower, upper) => (lower === upper ? String(lower) : `${lower} to ${upper}`);
 

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { h, replace } from "./dom.js";
+import { nowhere, trouble } from "./trouble.js";
 import { showTry } from "./try.js";
 import { showFeature, showFeatures } from "./features.js";
 import { showItem, showItems } from "./items.js";
@@ -15,6 +16,7 @@ const VIEWS = {
   users: [showUsers, showUser],
   model: [showModel, showModel],
 };
+const WORDS = { features: "feature", items: "item", users: "user" };
 const main = document.getElementById("main");
 let turn = 0;
 
@@ -33,7 +35,7 @@ async function show(moved) {
     if (given === undefined) await all(place, info);
     else await one(place, info, idOf(given));
   } catch (failure) {
-    replace(place, h("h1", {}, "That did not work"), h("p", { class: "callout" }, failure.message));
+    replace(place, h("h1", {}, "That did not work"), told(failure, kind));
   }
   if (mine !== turn) return;
   main.removeAttribute("aria-busy");
@@ -45,11 +47,19 @@ async function show(moved) {
   }
 }
 
+// An address that leads nowhere gets a way back; a service that cannot answer gets another try.
+function told(failure, kind) {
+  if (!nowhere(failure)) return trouble(failure, () => show(true));
+  const [back, words] = WORDS[kind] ? [kind, `all ${kind}`] : ["try", "the start"];
+  return [h("p", { class: "callout" }, `There is no such ${WORDS[kind] ?? "page"}.`), h("p", {}, h("a", { href: `#/${back}` }, `← ${words}`))];
+}
+
 function idOf(text) {
+  const given = decodeURIComponent(text);
   try {
-    return JSON.parse(decodeURIComponent(text));
+    return JSON.parse(given);
   } catch {
-    return decodeURIComponent(text);
+    return given;
   }
 }
 

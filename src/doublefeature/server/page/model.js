@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { counted, decimal, h, percent, replace } from "./dom.js";
-import { calibration, lines } from "./charts.js";
+import { calibration, legend, lines } from "./charts.js";
 import { fact } from "./features.js";
 
 const VERDICTS = {
@@ -10,7 +10,22 @@ const VERDICTS = {
   usable: ["likely", "The chains do not agree in every detail, but predictions are steady enough to use."],
   "run longer": ["unsure", "The search was too short. Treat answers with care, and fit for longer."],
 };
-const NAMES = { log_likelihood: "log-likelihood", K: "number of features (K)" };
+// What the numbers of the table are called and mean; scores are on the model's own scale, with levels about one apart.
+const NAMES = {
+  log_likelihood: ["log-likelihood", "how well the model fits the ratings; closer to 0 is better"],
+  K: ["number of features (K)", "features in a draw, those of a single user included"],
+  noise_scale: ["noise scale", "how far ratings stray from their scores by chance"],
+  effect_sd: ["effect sd", "how strong features are: the spread of their effects"],
+  item_offset_sd: ["item offset sd", "how much items differ in how well they are liked in general"],
+  user_offset_sd: ["user offset sd", "how much users differ in how high they rate in general"],
+  grade_sd: ["grade sd", "how much the items of one feature differ in its effect on them"],
+  user_grade_sd: ["user grade sd", "how much the users of one feature differ in how strongly they hold it"],
+  user_scale_sd: ["user scale sd", "how much users differ in how predictable they are"],
+  mass: ["mass", "how many features to expect"],
+  item_rate: ["item rate", "the share of items that a feature has"],
+  remainder_sd: ["remainder sd", "how much is left that no feature says"],
+};
+const nameOf = (row) => NAMES[row.name]?.[0] ?? row.name.replaceAll("_", " ");
 
 export async function showModel(place, info) {
   const [diagnosis, quality, card] = await Promise.all([get("/model/diagnosis"), get("/model/quality"), get("/model/card")]);
@@ -23,12 +38,22 @@ export async function showModel(place, info) {
     h("section", {}, h("h2", {}, "Did the search settle?", h("span", { class: `badge ${badge}` }, diagnosis.level)), h("p", {}, told),
       h("ul", {}, [...diagnosis.reasons, ...diagnosis.advice].map((line) => h("li", {}, line))),
       traces(diagnosis),
-      h("table", {}, h("thead", {}, h("tr", {}, ["", "mean", "R-hat", "effective draws"].map((name) => h("th", { class: "number" }, name)))),
-        h("tbody", {}, diagnosis.quantities.map((row) => h("tr", {}, h("th", { scope: "row" }, NAMES[row.name] ?? row.name.replaceAll("_", " ")),
-          h("td", { class: "number" }, decimal(row.mean, 2)), h("td", { class: "number" }, decimal(row.rhat, 2)), h("td", { class: "number" }, decimal(row.ess, 0)))))),
+      quantities(diagnosis.quantities),
       h("p", { class: "soft" }, "R-hat near 1: chains cannot be told apart. Effective draws: how many independent draws would know as much.")),
     h("section", {}, h("h2", {}, "Do its probabilities come true?"), quality.n ? truth(quality) : h("p", { class: "soft" }, "No ratings were kept out of the fit, so this cannot be said. Fit with --holdout.")),
     card.markdown ? h("section", { class: "card" }, h("h2", {}, "Card"), markdown(card.markdown)) : null);
+}
+
+function quantities(rows) {
+  const known = rows.filter((row) => NAMES[row.name]);
+  return [
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Numbers of the search" }, h("table", {},
+      h("thead", {}, h("tr", {}, ["", "mean", "R‑hat", "effective draws"].map((name) => h("th", { class: "number" }, name)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, nameOf(row)),
+        h("td", { class: "number" }, decimal(row.mean, Math.abs(row.mean) >= 1000 ? 0 : 2)), h("td", { class: "number" }, decimal(row.rhat, 2)), h("td", { class: "number" }, decimal(row.ess, 0))))))),
+    known.length ? h("details", {}, h("summary", {}, "What these are"), h("dl", { class: "facts" }, known.map((row) => fact(nameOf(row), NAMES[row.name][1])),
+      fact("sd", "short for standard deviation, a measure of spread"))) : null,
+  ];
 }
 
 function traces(diagnosis) {
@@ -36,6 +61,7 @@ function traces(diagnosis) {
   const kinds = [["Log-likelihood", "log_likelihood"], ["Number of features", "n_features"], ["Noise scale", "noise_scale"]];
   return h("figure", {}, h("div", { class: "panels" }, kinds.map(([title, key]) => h("div", {}, h("h3", {}, title),
     lines(title, diagnosis.traces.map((trace) => ({ name: `chain ${trace.chain}`, x: trace.sweeps, y: trace[key] })), { shaded: diagnosis.warmup })))),
+  legend(diagnosis.traces.map((trace) => `chain ${trace.chain}`)),
   h("figcaption", {}, "One line per chain, an independent search. The grey part is the warm-up, which is thrown away. After it the lines should waver about one height and cover the same range."));
 }
 

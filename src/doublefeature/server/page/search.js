@@ -1,4 +1,4 @@
-// A search box with suggestions: arrow keys choose, Enter takes, Escape closes.
+// A search box with suggestions: arrow keys choose, Enter takes, Escape closes, and then empties the box.
 
 import { get } from "./api.js";
 import { h, later, named, replace, counted } from "./dom.js";
@@ -12,9 +12,10 @@ export function itemSearch(label, choose) {
     id: `search-${number}`, type: "search", role: "combobox", autocomplete: "off", spellcheck: false,
     "aria-autocomplete": "list", "aria-expanded": "false", "aria-controls": list.id, placeholder: "Type a title …",
   });
-  let rows = [], active = -1, asked = 0;
+  let rows = [], active = -1, asked = 0, wanted = false;
 
   function close() {
+    wanted = false;
     list.hidden = true;
     field.setAttribute("aria-expanded", "false");
     field.removeAttribute("aria-activedescendant");
@@ -30,26 +31,36 @@ export function itemSearch(label, choose) {
     field.value = "";
     close();
     choose(row);
-    field.focus();
   }
   const look = later(async () => {
     const mine = ++asked;
-    const found = await get("/items", { search: field.value, limit: 8 });
-    if (mine !== asked || document.activeElement !== field) return;
-    rows = found.items;
+    const found = await get("/items", { search: field.value, limit: 8 }).catch(() => null);
+    if (mine !== asked || !wanted) return;
+    rows = found?.items ?? [];
     replace(list, rows.map((row, k) => h("li", {
       id: `found-${number}-${k}`, role: "option", "aria-selected": "false", onmousedown: (event) => { event.preventDefault(); take(row); },
     }, named(row), h("span", { class: "soft" }, ` ${counted(row.n_ratings, "rating")}`))),
-    rows.length ? null : h("li", { class: "soft" }, "Nothing found"));
+    rows.length ? null : h("li", { class: "soft" }, found ? "Nothing found" : "The service does not answer"));
     list.hidden = false;
     field.setAttribute("aria-expanded", "true");
     active = -1;
   });
-  field.addEventListener("input", look);
-  field.addEventListener("focus", look);
+  // An answer that comes after the list was closed does not open it again.
+  function ask() {
+    wanted = true;
+    rows = [];
+    look();
+  }
+  field.addEventListener("input", ask);
+  field.addEventListener("click", () => list.hidden && ask());
   field.addEventListener("blur", close);
   field.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") close();
+    if (event.key === "Escape") {
+      if (!wanted) field.value = "";
+      close();
+      event.preventDefault();
+    }
+    if (event.key === "ArrowDown" && list.hidden) ask();
     if (!rows.length || list.hidden) return;
     if (event.key === "ArrowDown") mark(Math.min(active + 1, rows.length - 1));
     else if (event.key === "ArrowUp") mark(Math.max(active - 1, 0));
