@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from doublefeature import _delimited
-from doublefeature.errors import RatingsError
+from doublefeature.errors import EnvironmentProblem, RatingsError
 from doublefeature.readers import read_ratings
 from tests.examples import CSV, refusal
 
@@ -20,7 +20,7 @@ class TestBadContent:
     def test_rating_outside_declared_levels(self, write, value):
         text = refusal(write(CSV + f"u3,Heat,{value}\n"), levels="1..5")
         assert "1 rating(s) lie outside levels 1..5 (first: line 5, user 'u3', item 'Heat', value " in text
-        assert "Pass levels=... or clean the data." in text
+        assert "Pass levels=..., on the command line --levels, or clean the data." in text
 
     @pytest.mark.parametrize("value", ["", "NaN", "1e400", "-inf", "text", "1_0"])
     def test_rating_without_declared_levels(self, write, value):
@@ -172,7 +172,8 @@ class TestBadFiles:
     def test_permission(self, write):
         path = write(CSV)
         path.chmod(0)
-        assert "no permission" in refusal(path)
+        with pytest.raises(EnvironmentProblem, match="no permission"):
+            read_ratings(path)
 
     def test_permission_refused_by_the_system(self, write, monkeypatch):
         def refuse(*_):
@@ -180,7 +181,9 @@ class TestBadFiles:
 
         path = write(CSV)
         monkeypatch.setattr(Path, "open", refuse)
-        assert "no permission to read this file. Try: chmod +r" in refusal(path)
+        with pytest.raises(EnvironmentProblem, match=r"no permission to read this file. Try: chmod \+r") as problem:
+            read_ratings(path)
+        assert problem.value.exit_code == 3
 
     def test_failing_disk(self, write, monkeypatch):
         def fail(*_):

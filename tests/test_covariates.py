@@ -85,6 +85,27 @@ def test_tables_must_be_given_and_fit():
         df.with_covariates(ratings(), users={"nobody": {"age": "3"}}, user_covariates=["age"])
 
 
+def test_names_as_one_text():
+    assert encoded("genres", "year")[0] == (*encoded("genres")[0], "year")
+    more = df.with_covariates(ratings(), items=ITEMS, item_covariates="genres, year")
+    assert more.covariates.item_names == encoded("genres", "year")[0]
+    with pytest.raises(SettingsError, match="name no column"):
+        df.with_covariates(ratings(), items=ITEMS, item_covariates=" , ")
+
+
+def test_items_nobody_rated_are_known_by_their_columns():
+    known = ratings(n_items=20)
+    more = df.with_covariates(known, items=ITEMS, item_covariates=["year"])
+    assert list(more.items) == list(range(24))
+    assert more.covariates.items.shape == (24, 1)
+    assert np.array_equal(more.triples()[1], known.triples()[1])
+    assert np.diff(more.arrays.item_ptr)[20:].tolist() == [0] * 4
+    few = df.with_covariates(known, items=ITEMS, item_covariates=["year"], unrated=False)
+    assert (few.n_items, more.n_items) == (20, 24)
+    assert few.fingerprint != more.fingerprint
+    assert df.with_covariates(known, users={0: {"age": "3"}, 99: {"age": "4"}}, user_covariates="age").users[-1] == 99
+
+
 def test_covariates_change_the_fingerprint_and_follow_the_items_kept():
     plain, more = ratings(), df.with_covariates(ratings(), items=ITEMS, item_covariates=["year"])
     assert plain.fingerprint != more.fingerprint

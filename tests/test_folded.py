@@ -106,8 +106,8 @@ class TestUser:
 
     def test_doubt_falls_as_ratings_tell_more(self, model):
         items = list(model.ratings_.items)
-        few = model.fold_in({item: 5 for item in items[:2]})
-        many = model.fold_in({item: 5 for item in items[:20]})
+        few = model.fold_in(dict.fromkeys(items[:2], 5))
+        many = model.fold_in(dict.fromkeys(items[:20], 5))
         assert 0.0 < many.doubt < few.doubt < model.fold_in({}).doubt
 
     def test_ratings_move_the_answer(self, model):

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pandas as pd
+import polars as pl
 import pytest
 
 from doublefeature.errors import RatingsError
-from doublefeature.item_table import read_items
+from doublefeature.item_table import read_items, read_users
 
 
 def write(tmp_path, text, encoding="utf-8"):
@@ -21,6 +23,9 @@ def write(tmp_path, text, encoding="utf-8"):
         ("a\tAlien\nb\tHeat, 1995\n", {"a": "Alien", "b": "Heat, 1995"}),
         ('title,item\n"Heat, again",b\nAlien,a\n', {"b": "Heat, again", "a": "Alien"}),
         ("\ufeffid;name\n01;Alien\n2;Heat\n", {"01": "Alien", "2": "Heat"}),
+        ("1,Alien,Horror|War\n2,Heat,Crime|Drama\n", {1: "Alien", 2: "Heat"}),
+        ('1,"Alien; a|b",Horror\n2,Heat,Crime|Drama\n', {1: "Alien; a|b", 2: "Heat"}),
+        ("1|Alien, The|x\n2|Heat, The|y\n", {1: "Alien, The", 2: "Heat, The"}),
     ],
 )
 def test_titles_by_id(tmp_path, text, table):
@@ -30,6 +35,15 @@ def test_titles_by_id(tmp_path, text, table):
 def test_other_columns_are_kept(tmp_path):
     table = read_items(write(tmp_path, "movieId,title,genres\n1,Alien,Horror\n"))
     assert table == {1: {"title": "Alien", "genres": "Horror"}}
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames(frame):
+    table = read_items(frame({"movieId": ["01", "2"], "Title": ["Alien", None], "year": [1979, 1995]}))
+    assert table == {"01": {"title": "Alien", "year": "1979"}, "2": {"title": "", "year": "1995"}}
+    assert list(read_users(frame({"id": [3, 1], "age": [20, 30]}))) == [3, 1]
+    with pytest.raises(RatingsError, match="a table of items cannot be read from None"):
+        read_items(None)
 
 
 def test_latin_1_is_read(tmp_path):

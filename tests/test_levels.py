@@ -58,7 +58,7 @@ class TestDeclared:
 
     def test_falling_numbers_ask_for_the_order(self):
         for levels in ([3, 2, 1], (3, 2, 1), "3,2,1", ["3", "1", "2"]):
-            with pytest.raises(RatingsError, match=r"must increase and not repeat\. Write levels='3<2<1' to"):
+            with pytest.raises(RatingsError, match=r"must increase and not repeat\. Write '3<2<1' to"):
                 check_levels(levels)
 
 
@@ -193,7 +193,7 @@ class TestValues:
             Ratings.from_triples(["u1", "u17", "u2"], ["m", "m4", "m"], [5, 7, 9], levels=[1, 2, 3, 4, 5])
         assert message(problem) == (
             "ratings: 2 rating(s) lie outside levels 1..5 (first: row 1, user 'u17', item 'm4', value 7). "
-            "Pass levels=... or clean the data."
+            "Pass levels=..., on the command line --levels, or clean the data."
         )
 
     def test_text_levels(self):

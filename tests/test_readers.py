@@ -71,6 +71,10 @@ class TestLayouts:
         r = read_ratings(path)
         assert set(r.items) == {'The "Thing", The', "two\nlines", "plain"}
 
+    @pytest.mark.parametrize("name", ["a; b; c", "a::b::c", "a\tb\tc", "a|b|c"])
+    def test_separators_in_quotes(self, write, name):
+        assert read_ratings(write(f'u1,"{name}",4\n')).items == (name,)
+
     def test_quotes_in_the_first_row(self, write):
         assert read_ratings(write('"u\n1","a; b; c",4\n"u\n2","m",5\n')).users == ("u\n1", "u\n2")
         assert len(read_ratings(write('"the\nuser",item,rating\n1,2,3\n'), user="the\nuser")) == 1

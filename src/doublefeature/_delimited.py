@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature._rows import Column, RawRows
-from doublefeature.errors import RatingsError, show
+from doublefeature.errors import EnvironmentProblem, RatingsError, show
 
 MAX_LINE_BYTES = 10**6
 MAX_GZIP_RATIO = 100
@@ -37,6 +37,10 @@ _BLOCK_BYTES = 2**18
 _BLOCK_ROWS = 10_000
 _HEAD_LINES = 20
 _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+
+SEPARATORS = ("::", "\t", ";", ",", "|")
+_QUOTED = re.compile(r'(^|[\t;,|:])([ ]*)"(?:[^"]|"")*"(?=[ ]*(?:[\t;,|:]|$))', re.MULTILINE)
+"""A field in quotes, whatever the separator is."""
 
 _Block = tuple[Sequence[int], list[list[str]]]
 """Line numbers and fields of some rows."""
@@ -53,7 +57,7 @@ class Layout:
     header
         Whether the first row names the columns.
     columns
-        Positions of user, item and rating, from 0.
+        Positions of user, item and rating, or of what else is wanted, from 0.
     time
         Position of the time of a rating. A file without such a column, or with other things in it, has no times.
     needs_time
@@ -62,7 +66,7 @@ class Layout:
 
     separator: str
     header: bool
-    columns: tuple[int, int, int] = (0, 1, 2)
+    columns: tuple[int, ...] = (0, 1, 2)
     time: int | None = 3
     needs_time: bool = False
 
@@ -83,8 +87,29 @@ def read_delimited(path: Path, choose: Callable[[list[str]], Layout]) -> RawRows
             for encoder in (users, items, values):
                 encoder.append(rows)
     if not lines.n_rows:
-        raise RatingsError(f"{source}, line 1: a header and no ratings. Add ratings, or pass header=False.")
+        raise only_a_header(source, "ratings")
     return RawRows(users.take(), items.take(), values.take(), source, lines, times.take(), texts=True)
+
+
+def read_cells(path: Path, choose: Callable[[list[str]], Layout], wanted: str) -> list[tuple[int, list[str]]]:
+    """Read line numbers and the chosen cells of a small text file, gzipped or not, its header included."""
+    source = display_name(path)
+    with opened(path) as raw:
+        head, blocks = _peek(_line_blocks(_chunks(raw, source), source))
+        if not head:
+            raise RatingsError(f"{source}: the file is empty. Each line needs {wanted}.")
+        layout = choose(head)
+        return [
+            (number, [row[column].strip() for column in layout.columns])
+            for numbers, rows in _data_blocks(blocks, replace(layout, header=False), source)
+            for number, row in zip(numbers, rows, strict=True)
+        ]
+
+
+def only_a_header(source: str, what: str) -> RatingsError:
+    """Return the error about a file whose only line names columns."""
+    remedy = f"Add {what}, or pass header=False, on the command line --no-header"
+    return RatingsError(f"{source}, line 1: a header and no {what}. {remedy}.")
 
 
 def display_name(path: Path) -> str:
@@ -95,7 +120,7 @@ def display_name(path: Path) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a file for reading, and turn whatever the system objects to into a `RatingsError`."""
+    """Open a file for reading, and turn whatever the system objects to into an error of ours."""
     source = display_name(path)
     try:
         if "\0" in str(path):
@@ -107,7 +132,7 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
     except IsADirectoryError:
         raise RatingsError(f"{source}: this is a folder. Give the ratings file inside it.") from None
     except PermissionError:
-        raise RatingsError(f"{source}: no permission to read this file. Try: chmod +r {source}") from None
+        raise EnvironmentProblem(f"{source}: no permission to read this file. Try: chmod +r {source}") from None
     except EOFError:
         raise RatingsError(f"{source}: the gzip data end too early. Copy or download the file again.") from None
     except (gzip.BadGzipFile, zlib.error):
@@ -123,6 +148,22 @@ def split_row(lines: Sequence[str], separator: str, source: str) -> list[str]:
         return lines[0].split(separator)
     _, rows = next(_quoted_blocks(iter([(1, list(lines))]), separator, source))
     return rows[0]
+
+
+def find_separator(head: Sequence[str], least: int) -> str | None:
+    """Return the separator that cuts the first row in `least` fields or more; None if there is none.
+
+    What stands in quotes does not count. Of several, one that cuts all lines alike is taken, or else one that is in all
+    of them, or else the one that comes first in the row.
+    """
+    bare = _QUOTED.sub(r"\1x", "\n".join(head)).split("\n")
+    fitting = [mark for mark in SEPARATORS if bare[0].count(mark) >= least - 1]
+
+    def rank(mark: str) -> tuple[bool, bool, int]:
+        counts = {line.count(mark) for line in bare}
+        return len(counts) > 1, 0 in counts, bare[0].index(mark)
+
+    return min(fitting, key=rank, default=None)
 
 
 class _Codes(dict[str, int]):

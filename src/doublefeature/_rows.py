@@ -94,7 +94,7 @@ class Table:
         endless = ~np.isfinite([number(label) for label in labels])
         if endless.any():
             first = self._describe(int(endless[codes].argmax()))
-            remedy = "Correct the row, or declare text levels in order, such as levels='low<mid<high'"
+            remedy = "Correct the row, or declare text levels in order, such as levels='low<mid<high' (--levels)"
             raise RatingsError(f"{self.source}: a rating is not a finite number ({first}). {remedy}.")
         return infer_levels(labels, codes.size, self.source)
 
@@ -105,7 +105,8 @@ class Table:
         if outside.any():
             first = self._describe(int(outside.argmax()))
             what = f"{outside.sum()} rating(s) lie outside levels {shorten(format_levels(levels))}"
-            raise RatingsError(f"{self.source}: {what} (first: {first}). Pass levels=... or clean the data.")
+            remedy = "Pass levels=..., on the command line --levels, or clean the data"
+            raise RatingsError(f"{self.source}: {what} (first: {first}). {remedy}.")
         return replace(self, values=Column(levels, look_up(positions.astype(np.uint8), self.values.codes)))
 
     def refuse_repeat(self, user_ptr: NDArray[np.int64], item_codes: NDArray[np.uint32], place: int) -> None:
@@ -115,7 +116,8 @@ class Table:
         pair = f"user {show(self.users.labels[user])} rated item {show(self.items.labels[item])} twice"
         labels, codes = self.values
         places = ", ".join(f"{self._line(row)}: {show(labels[codes[row]])}" for row in rows)
-        raise RatingsError(f"{self.source}: {pair} ({places}). Pass duplicates='first' or 'last', or drop one.")
+        remedy = "Pass duplicates='first' or 'last', on the command line --duplicates, or drop one"
+        raise RatingsError(f"{self.source}: {pair} ({places}). {remedy}.")
 
     def _sort_ids(self, column: Column, role: str) -> Column:
         for code, label in enumerate(column.labels):
@@ -204,6 +206,14 @@ def find_id(label: Hashable, index: Mapping[Hashable, int], role: str) -> int:
         meant = [f"Did you mean {show(key)}?" for key in index if key == twin]
         hint = meant[0] if meant else f"Known ids look like {', '.join(map(show, list(index)[:3]))}."
         raise RatingsError(f"{role} {show(label)} is not known. {hint}") from None
+
+
+def knows_id(label: Hashable, index: Mapping[Hashable, int], role: str) -> bool:
+    """Whether an id is among those known; what can be no id is refused."""
+    try:
+        return label in index
+    except TypeError:
+        raise RatingsError(f"a {role} id is a number or text, got {show(label)}.") from None
 
 
 def check_codes(

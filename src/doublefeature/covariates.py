@@ -41,8 +41,9 @@ def with_covariates(
     *,
     users: Rows | None = None,
     items: Rows | None = None,
-    user_covariates: Sequence[str] = (),
-    item_covariates: Sequence[str] = (),
+    user_covariates: str | Sequence[str] = (),
+    item_covariates: str | Sequence[str] = (),
+    unrated: bool = True,
 ) -> R:
     """Return the ratings, or files of them, with columns of tables beside them, for a model to use.
 
@@ -51,18 +52,49 @@ def with_covariates(
     users, items
         Columns by raw id, as `read_items` and `read_users` return them. Ids without a row are missing throughout.
     user_covariates, item_covariates
-        Names of columns, `name:number` or `name:category` where the kind is not what the cells look like. `year` is
-        taken from titles that end in a year where there is no such column.
+        Names of columns, or one text with commas between them; `name:number` or `name:category` where the kind is not
+        what the cells look like. `year` is taken from titles that end in a year where there is no such column.
+    unrated
+        Users and items of the tables that have no ratings become known ones too, so that a model can answer for them
+        by their columns. Of files that workers read, only those with ratings are known.
     """
+    of_user, of_item = _names(user_covariates, "user"), _names(item_covariates, "item")
 
     def encode(user_ids: Sequence[Hashable], item_ids: Sequence[Hashable]) -> Covariates:
-        user_names, of_users = _encode(users, user_ids, user_covariates, "user")
-        item_names, of_items = _encode(items, item_ids, item_covariates, "item")
+        user_names, of_users = _encode(users, user_ids, of_user, "user")
+        item_names, of_items = _encode(items, item_ids, of_item, "item")
         return Covariates(of_users, of_items, user_names, item_names)
 
     if isinstance(ratings, RatingsFolder):
         return replace(ratings, covariates=encode)
+    if of_user:
+        check_match(users, ratings.users, "user")
+    if of_item:
+        check_match(items, ratings.items, "item")
+    if unrated:
+        ratings = ratings.with_unrated(users if of_user and users else (), items if of_item and items else ())
     return replace(ratings, covariates=encode(ratings.users, ratings.items))
+
+
+def check_match(table: Rows | None, ids: Sequence[Hashable], role: str) -> int:
+    """Return how many of the ids have a row in the table; none at all are refused."""
+    if table is None:
+        raise SettingsError(f"{role} covariates need a table of {role}s. Give it with --{role}s or {role}s=.")
+    found = sum(label in table for label in ids)
+    if not found:
+        given = f"{show(next(iter(ids)))} in the ratings, {show(next(iter(table), None))} in the table"
+        raise SettingsError(f"no {role} of the ratings is in the table of {role}s ({given}). Are the ids the same?")
+    return found
+
+
+def _names(given: str | Sequence[str], role: str) -> list[str]:
+    """Return names of columns; a text holds them with commas between."""
+    if not isinstance(given, str):
+        return list(given)
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    if not names:
+        raise SettingsError(f"{role} covariates {show(given)} name no column. Give names such as genres,year.")
+    return names
 
 
 def _encode(
@@ -70,11 +102,8 @@ def _encode(
 ) -> tuple[tuple[str, ...], FloatArray | None]:
     if not wanted:
         return (), None
-    if table is None:
-        raise SettingsError(f"{role} covariates need a table of {role}s. Give it with --{role}s or {role}s=.")
-    rows = [table.get(label, {}) for label in ids]
-    if not any(rows):
-        raise SettingsError(f"no {role} of the ratings is in the table of {role}s. Are the ids the same?")
+    check_match(table, ids, role)
+    rows = [(table or {}).get(label, {}) for label in ids]
     names: list[str] = []
     parts: list[FloatArray] = []
     for entry in wanted:

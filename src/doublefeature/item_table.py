@@ -7,20 +7,22 @@ import io
 import os
 from collections.abc import Hashable
 from pathlib import Path
+from typing import Any
 
-from doublefeature._delimited import display_name, ids_of, opened
+import narwhals as nw
+
+from doublefeature._delimited import SEPARATORS, display_name, find_separator, ids_of, opened
 from doublefeature.column_names import KNOWN_NAMES, plain
 from doublefeature.errors import RatingsError, show
 
 ItemTable = dict[Hashable, dict[str, str]]
 """Columns of every item; `title` is among them when the table has one."""
 
-SEPARATORS = ("::", "\t", "|", ";", ",")
 MOST_BYTES = 256 * 2**20
 
 
-def read_items(source: str | os.PathLike[str]) -> ItemTable:
-    """Read a text table whose first column, or the one named like an item id, holds item ids.
+def read_items(source: str | os.PathLike[str] | Any) -> ItemTable:
+    """Read a table whose first column, or the one named like an item id, holds item ids: a text file, or a frame.
 
     With or without header; separators `::`, tab, `|`, `;` and `,`; UTF-8, or Latin-1 as MovieLens has it. Without a
     header the second column is the title, and others are `column 3`, `column 4`, ….
@@ -28,18 +30,21 @@ def read_items(source: str | os.PathLike[str]) -> ItemTable:
     return _read(source, "item")
 
 
-def read_users(source: str | os.PathLike[str]) -> ItemTable:
+def read_users(source: str | os.PathLike[str] | Any) -> ItemTable:
     """Read a table of users in the ways of `read_items`; without a header columns are `column 2`, `column 3`, …."""
     return _read(source, "user")
 
 
-def _read(source: str | os.PathLike[str], role: str) -> ItemTable:
-    path = Path(source)
-    name = display_name(path)
-    rows = _rows(_text(path, name, role), name, role)
+def _read(source: str | os.PathLike[str] | Any, role: str) -> ItemTable:
+    if isinstance(source, str | os.PathLike):
+        name = display_name(Path(source))
+        rows = _rows(_text(Path(source), name, role), name, role)
+    else:
+        name = "frame"
+        rows = _frame_rows(source, role)
     first = [plain(cell) for cell in rows[0]]
     ids = (*KNOWN_NAMES[role], "id")
-    has_header = any(cell in ids for cell in first)
+    has_header = name == "frame" or any(cell in ids for cell in first)
     columns = rows[0] if has_header else ["id", *(f"column {k}" for k in range(2, len(first) + 1))]
     at = next((k for k, cell in enumerate(first) if cell in ids), 0)
     names = [column.strip() for column in columns]
@@ -48,13 +53,32 @@ def _read(source: str | os.PathLike[str], role: str) -> ItemTable:
         if not has_header and len(names) > 1:
             names[1] = "title"
     body = rows[1:] if has_header else rows
-    labels = ids_of([row[at].strip() for row in body])
+    given = [row[at] for row in body]
+    labels = given if name == "frame" else ids_of([cell.strip() for cell in given])
     table: ItemTable = {}
     for line, (label, row) in enumerate(zip(labels, body, strict=True), 1 + has_header):
         if label in table:
             raise RatingsError(f"{name}, line {line}: {role} {show(label)} comes twice. Keep one row per {role}.")
-        table[label] = {key: cell.strip() for k, (key, cell) in enumerate(zip(names, row, strict=False)) if k != at}
+        cells = zip(names, row, strict=False)
+        table[label] = {key: _cell(cell) for k, (key, cell) in enumerate(cells) if k != at}
     return table
+
+
+def _cell(value: Any) -> str:
+    """Return a cell as text; what a frame marks as missing is empty."""
+    if value is None or value != value:
+        return ""
+    return str(value).strip()
+
+
+def _frame_rows(frame: Any, role: str) -> list[list[Any]]:
+    table = nw.from_native(frame, pass_through=True)
+    if not isinstance(table, nw.DataFrame | nw.LazyFrame):
+        what = f"a table of {role}s cannot be read from {show(frame)}"
+        raise RatingsError(f"{what}. Give a path, or a pandas, polars, Arrow or DuckDB frame.")
+    eager = table.collect() if isinstance(table, nw.LazyFrame) else table
+    rows = [list(row) for row in eager.iter_rows()]
+    return [[str(name) for name in eager.columns], *rows]
 
 
 def _text(path: Path, name: str, role: str) -> str:
@@ -72,7 +96,7 @@ def _rows(text: str, name: str, role: str) -> list[list[str]]:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise RatingsError(f"{name}: the table of {role}s is empty. Each line needs an id and something else.")
-    separator = next((mark for mark in SEPARATORS if all(mark in line for line in lines[:20])), None)
+    separator = find_separator(lines[:20], 2)
     if separator is None:
         raise RatingsError(f"{name}, line 1: no two columns between any of {', '.join(map(repr, SEPARATORS))}.")
     if separator == "::":

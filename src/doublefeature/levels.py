@@ -67,11 +67,11 @@ def check_levels(levels: str | Iterable[object]) -> Levels:
 
 def _check_labels(labels: Sequence[object], *, must_increase: bool) -> Levels:
     if not 2 <= len(labels) <= MAX_LEVELS:
-        raise RatingsError(f"{len(labels)} level(s) given, 2 to {MAX_LEVELS} are possible. Try levels='1..5'.")
+        raise RatingsError(f"{len(labels)} level(s) given, 2 to {MAX_LEVELS} are possible. Try '1..5'.")
     numbers = [number(label) for label in labels]
     if all(map(math.isfinite, numbers)):
         if must_increase and not _increase(numbers):
-            remedy = "Write levels='3<2<1' to declare another order"
+            remedy = "Write '3<2<1' to declare another order"
             raise RatingsError(f"levels {show(labels)} must increase and not repeat. {remedy}.")
         if len(set(numbers)) < len(numbers):
             raise RatingsError(f"levels {show(labels)} must not repeat.")

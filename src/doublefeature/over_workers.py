@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from doublefeature.config import Moves, Priors, Schedule
-from doublefeature.errors import NotFittedError, SettingsError
+from doublefeature.errors import NotFittedError, SettingsError, show
 from doublefeature.folds_in import FoldsIn
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.item_table import ItemTable
@@ -116,6 +116,13 @@ class OverWorkers(FoldsIn):
         if self._source is None:
             raise NotFittedError("this model has not been fitted. Call fit(ratings) first.")
         return self._source
+
+
+def as_path(path: object) -> Path:
+    """Return the path of a model folder, or raise if it can be none."""
+    if not isinstance(path, str | os.PathLike):
+        raise SettingsError(f"the path of a model folder is needed, got {show(path)}.")
+    return Path(path)
 
 
 def whole_ratings(ratings: Any) -> Ratings:

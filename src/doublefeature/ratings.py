@@ -22,9 +22,12 @@ from doublefeature._rows import (
     check_codes,
     encode,
     find_id,
+    id_problem,
     id_table,
     keep,
+    knows_id,
     look_up,
+    order_ids,
     repeated,
     sort_by_user,
     sort_times,
@@ -219,11 +222,11 @@ class Ratings:
 
     def has_user(self, user: Hashable) -> bool:
         """Whether a raw user id is known."""
-        return user in self._user_index
+        return knows_id(user, self._user_index, "user")
 
     def has_item(self, item: Hashable) -> bool:
         """Whether a raw item id is known."""
-        return item in self._item_index
+        return knows_id(item, self._item_index, "item")
 
     def rated_items(self, user: Hashable) -> dict[Hashable, Level]:
         """Return a user's rated items and the levels given, in raw ids and labels."""
@@ -250,6 +253,23 @@ class Ratings:
             raise RatingsError(f"a mask needs {self.n_ratings} booleans, got {mask.dtype} of shape {mask.shape}.")
         times = None if self.times is None else self.times[mask]
         return replace(self, arrays=_both_views(keep(self.arrays[:3], mask), self.n_items), times=times)
+
+    def with_unrated(self, users: Iterable[Hashable] = (), items: Iterable[Hashable] = ()) -> Ratings:
+        """Return the ratings with more ids, which have none and come after the others; those known are left out."""
+        more_users = _new_ids(users, self._user_index)
+        more_items = _new_ids(items, self._item_index)
+        if not (more_users or more_items):
+            return self
+        arrays = self.arrays._replace(
+            user_ptr=_longer(self.arrays.user_ptr, len(more_users)),
+            item_ptr=_longer(self.arrays.item_ptr, len(more_items)),
+        )
+        return replace(
+            self,
+            users=id_table((*self.users, *more_users), "user"),
+            items=id_table((*self.items, *more_items), "item"),
+            arrays=arrays,
+        )
 
     def split(self, test_share: float = 0.2, seed: int = 0) -> tuple[Ratings, Ratings]:
         """Split at random by rating into a training and a test part, with the same id tables."""
@@ -308,6 +328,15 @@ def drawn_at_random(n_ratings: int, share: float, seed: int) -> NDArray[np.int64
     if not 0 < number(share) < 1:
         raise SettingsError(f"test_share must lie between 0 and 1, got {show(share)}.")
     return _generator(seed).permutation(n_ratings)[: round(share * n_ratings)]
+
+
+def _new_ids(ids: Iterable[Hashable], known: dict[Hashable, int]) -> tuple[Hashable, ...]:
+    return order_ids([label for label in ids if label not in known and id_problem(label) is None])[0]
+
+
+def _longer(starts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+    """Return where rows begin when so many empty ones follow."""
+    return np.concatenate([starts, np.full(rows, starts[-1])])
 
 
 def _both_views(by_user: ByUser, n_items: int) -> RatingArrays:

@@ -13,7 +13,16 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._delimited import Layout, display_name, moments_of, opened, read_delimited, split_row
+from doublefeature._delimited import (
+    SEPARATORS,
+    Layout,
+    display_name,
+    find_separator,
+    moments_of,
+    opened,
+    read_delimited,
+    split_row,
+)
 from doublefeature._parts import PARQUET, join_rows, named_rows, part_files, ratings_of, show_name
 from doublefeature._rows import RawRows, encode
 from doublefeature.column_names import known_column
@@ -21,7 +30,6 @@ from doublefeature.errors import MissingExtraError, RatingsError, show
 from doublefeature.levels import Level, Levels, check_levels, number
 from doublefeature.ratings import Covariates, Duplicates, Ratings
 
-SEPARATORS = ("::", "\t", ";", ",", "|")
 _NEEDED = ("user", "item", "rating")
 
 
@@ -36,9 +44,9 @@ class Columns:
 
     def find(self, names: Sequence[str], source: str) -> tuple[int, int, int]:
         """Positions of user, item and rating among the named columns."""
-        user = _find_column("user", self.user, names, source)
-        item = _find_column("item", self.item, names, source)
-        rating = _find_column("rating", self.rating, names, source)
+        user = find_column("user", self.user, names, source)
+        item = find_column("item", self.item, names, source)
+        rating = find_column("rating", self.rating, names, source)
         if len({user, item, rating}) < 3:
             found = f"user={show(names[user])}, item={show(names[item])}, rating={show(names[rating])}"
             raise RatingsError(f"{source}: user, item and rating need three columns, got {found}.")
@@ -49,7 +57,7 @@ class Columns:
         if self.time is None:
             found = known_column("time", names)
             return None if found in taken else found
-        asked = _find_column("time", self.time, names, source)
+        asked = find_column("time", self.time, names, source)
         if asked in taken:
             raise RatingsError(f"{source}: column {show(names[asked])} cannot hold times and something else as well.")
         return asked
@@ -147,7 +155,7 @@ class Reading:
     def rows(self, path: Path) -> RawRows:
         """Read the rows of a file."""
         if path.suffix.lower() == PARQUET:
-            return _frame_rows(_scan_parquet(path), self.columns, display_name(path))
+            return _frame_rows(scan_parquet(path), self.columns, display_name(path))
         request = _Request(self.columns, self.separator, self.header, self.levels, display_name(path))
         return read_delimited(path, request.layout)
 
@@ -175,50 +183,6 @@ class RatingsFolder:
         return replace(ratings, covariates=self.covariates(ratings.users, ratings.items))
 
 
-def read_pairs(source: str | os.PathLike[str]) -> list[tuple[str, str]]:
-    """Read the users and items of a text table, ids as written: the first two columns, or those with known names."""
-    return [pair for _, pair in _two_columns(Path(source), ("user", "item"))]
-
-
-def read_item_ratings(source: str | os.PathLike[str]) -> dict[str, str]:
-    """Read one person's ratings, an item and a rating per line, as written: the first two columns or known names."""
-    found: dict[str, str] = {}
-    for line, (item, rating) in _two_columns(Path(source), ("item", "rating")):
-        if item in found:
-            name = display_name(Path(source))
-            raise RatingsError(f"{name}, line {line}: item {show(item)} comes twice. Keep one rating of each item.")
-        found[item] = rating
-    return found
-
-
-def _two_columns(path: Path, roles: tuple[str, str]) -> list[tuple[int, tuple[str, str]]]:
-    """Return line numbers and cells of two columns of a text table: those with known names, or the first two."""
-    name, wanted = display_name(path), f"{_an(roles[0])} and {_an(roles[1])}"
-    with opened(path) as raw:
-        try:
-            text = raw.read().decode("utf-8-sig")
-        except UnicodeDecodeError as problem:
-            raise RatingsError(f"{name}: byte {problem.start} is not UTF-8. Convert the file first.") from None
-    lines = [(place, line) for place, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if not lines:
-        raise RatingsError(f"{name}: the file is empty. Each line needs {wanted}.")
-    separator = next((mark for mark in SEPARATORS if mark in lines[0][1]), None)
-    if separator is None:
-        raise RatingsError(f"{name}, line 1: no two columns between any of {', '.join(map(repr, SEPARATORS))}.")
-    rows = [(place, [cell.strip() for cell in split_row([line], separator, name)]) for place, line in lines]
-    columns = [known_column(role, rows[0][1]) for role in roles]
-    named = None not in columns
-    first, second = (columns[0] or 0, columns[1] or 0) if named else (0, 1)
-    for place, row in rows:
-        if len(row) <= max(first, second):
-            raise RatingsError(f"{name}, line {place}: {len(row)} column(s), {wanted} are needed.")
-    return [(place, (row[first], row[second])) for place, row in rows[1 if named else 0 :]]
-
-
-def _an(role: str) -> str:
-    return f"an {role}" if role.startswith("i") else f"a {role}"
-
-
 @dataclass(frozen=True)
 class _Request:
     """What the caller said about a text file; the file's first lines say the rest."""
@@ -230,7 +194,10 @@ class _Request:
     source: str
 
     def layout(self, head: list[str]) -> Layout:
-        separator = self._check_separator() or _detect_separator(head, self.source)
+        separator = self._check_separator() or find_separator(head, len(_NEEDED))
+        if separator is None:
+            what = f"no three columns between any of {', '.join(map(repr, SEPARATORS))}"
+            raise RatingsError(f"{self.source}, line 1: {what}. Pass separator='...', or save it with commas.")
         fields = [text.strip() for text in split_row(head, separator, self.source)]
         if len(fields) < 3:
             what = f"{len(fields)} column(s) with separator {separator!r}, three are needed"
@@ -267,29 +234,16 @@ class _Request:
         wanted = (self.columns.user, self.columns.item, self.columns.rating)
         if names := [name for name in wanted if isinstance(name, str)]:
             what = f"column {show(names[0])} cannot be found without a header"
-            raise RatingsError(f"{self.source}: {what}. Pass positions from 0, or header=True.")
+            raise RatingsError(
+                f"{self.source}: {what}. Pass positions from 0, or leave out header=False (--no-header)."
+            )
         numbered = [default if name is None else name for default, name in enumerate(wanted)]
         chosen = Columns(*numbered)
         return chosen.find([f"column {k}" for k in range(len(fields))], self.source)
 
 
-def _detect_separator(head: list[str], source: str) -> str:
-    """Return the first separator that cuts all lines alike, or else the first row, in three or more."""
-    fitting = [text for text in SEPARATORS if _width(head, text) >= 3]
-    if not fitting:
-        what = f"no three columns between any of {', '.join(map(repr, SEPARATORS))}"
-        raise RatingsError(f"{source}, line 1: {what}. Pass separator='...'.")
-    return next((text for text in fitting if len({line.count(text) for line in head}) == 1), fitting[0])
-
-
-def _width(head: list[str], separator: str) -> int:
-    try:
-        return len(split_row(head, separator, "head"))
-    except RatingsError:
-        return 0
-
-
-def _find_column(role: str, wanted: str | int | None, names: Sequence[str], source: str) -> int:
+def find_column(role: str, wanted: str | int | None, names: Sequence[str], source: str) -> int:
+    """Return the position of the column asked for, or of the one that goes by a known name."""
     if wanted is None:
         found = known_column(role, names)
     elif isinstance(wanted, str):
@@ -304,7 +258,8 @@ def _find_column(role: str, wanted: str | int | None, names: Sequence[str], sour
     return found
 
 
-def _scan_parquet(path: Path) -> Any:
+def scan_parquet(path: Path) -> Any:
+    """Return a Parquet file as a lazy frame."""
     try:
         import polars as pl
     except ImportError:
@@ -326,7 +281,7 @@ def _frame_rows(frame: Any, columns: Columns, source: str) -> RawRows:
         when = columns.find_time(names, places, source)
         chosen = [names[k] for k in (*places, *([] if when is None else [when]))]
         eager = table.select(*chosen).collect() if isinstance(table, nw.LazyFrame) else table
-        users, items, values = (_column(eager.get_column(name), source) for name in chosen[:3])
+        users, items, values = (column_values(eager.get_column(name), source) for name in chosen[:3])
         times = None if when is None else _times(eager.get_column(chosen[3]), source, needed=columns.time is not None)
     except RatingsError:
         raise
@@ -336,7 +291,8 @@ def _frame_rows(frame: Any, columns: Columns, source: str) -> RawRows:
     return RawRows(encode(users), encode(items), encode(values), source, times=times)
 
 
-def _column(series: nw.Series[Any], source: str) -> Iterable[Hashable]:
+def column_values(series: nw.Series[Any], source: str) -> Iterable[Hashable]:
+    """Return the values of a column, none of which may be missing."""
     missing = series.is_null()
     if missing.any():
         row = int(np.argmax(missing.to_numpy()))

@@ -27,7 +27,8 @@ from doublefeature.inference.progress import ProgressCallback
 from doublefeature.item_table import ItemTable
 from doublefeature.levels import Level
 from doublefeature.model.choices import check_covariates
-from doublefeature.over_workers import OverWorkers, whole_ratings
+from doublefeature.over_workers import OverWorkers, as_path, whole_ratings
+from doublefeature.pairs import as_pairs
 from doublefeature.posterior import features, ranking, similar
 from doublefeature.posterior.draws import Draw
 from doublefeature.posterior.explain import Explanation, explain
@@ -36,6 +37,7 @@ from doublefeature.posterior.predict import Codes, predict_levels
 from doublefeature.posterior.prediction import Prediction, level_values
 from doublefeature.posterior.steady import kept_features
 from doublefeature.posterior.store import ModelFolder
+from doublefeature.runs import check_run
 
 if TYPE_CHECKING:
     from doublefeature.inference.teams import Team
@@ -112,6 +114,7 @@ class DoubleFeature(OverWorkers):
         seed = check_seed(self.seed)
         self.priors_ = self.priors or preset(self.preset)
         self.schedule_ = self.schedule or Schedule()
+        check_run(self.schedule_, holdout)
         self.moves_ = self.moves or Moves()
         self.items_ = items or {}
         self._folder = None
@@ -145,7 +148,7 @@ class DoubleFeature(OverWorkers):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Open a model folder written by `fit` or `save`."""
-        return cls.in_folder(ModelFolder.open(Path(path)))
+        return cls.in_folder(ModelFolder.open(as_path(path)))
 
     @classmethod
     def in_folder(cls, folder: ModelFolder) -> Self:
@@ -172,7 +175,10 @@ class DoubleFeature(OverWorkers):
 
         The draws are those the run would have made without the break, by whatever engine it was begun.
         """
-        folder = ModelFolder.open(Path(path), whole=engine == THREADS)
+        folder = ModelFolder.open(as_path(path), whole=engine == THREADS)
+        if sweeps is not None:
+            folder.check_enough(sweeps)
+        check_run(folder.schedule, sweeps=sweeps)
         if sweeps is not None:
             from doublefeature.inference.fit import extend
 
@@ -198,10 +204,13 @@ class DoubleFeature(OverWorkers):
             heldout=self.heldout_,
         )
 
-    def predict(self, pairs: Iterable[tuple[Hashable, Hashable]]) -> Prediction:
-        """Return the probability of every level for pairs of raw ids; for unknown ids the prior answers."""
+    def predict(self, pairs: Iterable[tuple[Hashable, Hashable]] | Any) -> Prediction:
+        """Return the probability of every level for pairs of raw ids; for unknown ids the prior answers.
+
+        A frame with a user and an item column will do as well.
+        """
         self._check_fitted()
-        asked = list(pairs)
+        asked = as_pairs(pairs)
         users = np.array([self._user_code(user) for user, _ in asked], dtype=np.int64)
         items = np.array([self._item_code(item) for _, item in asked], dtype=np.int64)
         table = predict_levels(self.posterior_, users, items)
@@ -280,6 +289,7 @@ class DoubleFeature(OverWorkers):
     @cached_property
     def features_(self) -> list[FeatureSummary]:
         """Every feature of the point estimate with its effect, members and stability."""
+        self._check_fitted()
         return features.summarise(self.posterior_, self.allocation_, self.ratings_)
 
     @property
@@ -306,6 +316,15 @@ class DoubleFeature(OverWorkers):
     def as_item(self, text: str) -> Hashable:
         """Return the item id that a text stands for: itself, or the number it spells."""
         return _as_id(text, self.ratings_.has_item)
+
+    def rated(self, user: Hashable) -> list[Hashable]:
+        """Return the items a user has rated, those held out included; none for an unknown user."""
+        return [self.ratings_.items[item] for item in self._seen(self._user_code(user)).tolist()]
+
+    def __repr__(self) -> str:
+        fitted = "fitted" if hasattr(self, "finished_") else "not fitted"
+        data = f" on {self.ratings_.n_users} users × {self.ratings_.n_items} items" if self.holds_ratings_ else ""
+        return f"{type(self).__name__}(preset={self.preset!r}, seed={self.seed}, {fitted}{data})"
 
     def _seen(self, user: int) -> Codes:
         """Return the items a user has rated, those held out included."""

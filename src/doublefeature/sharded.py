@@ -28,7 +28,8 @@ from doublefeature.inference.shard_diagnosis import ShardedDiagnosis
 from doublefeature.item_table import ItemTable
 from doublefeature.levels import Level
 from doublefeature.model.choices import check_covariates
-from doublefeature.over_workers import whole_ratings
+from doublefeature.over_workers import as_path, whole_ratings
+from doublefeature.pairs import as_pairs
 from doublefeature.posterior import ranking
 from doublefeature.posterior.disk import disk_problems
 from doublefeature.posterior.draws import Posterior
@@ -42,6 +43,7 @@ from doublefeature.posterior.shard_users import split_users
 from doublefeature.posterior.sharding import ShardedFolder
 from doublefeature.posterior.sharding import is_sharded as is_sharded
 from doublefeature.recommender import DoubleFeature
+from doublefeature.runs import check_run
 
 if TYPE_CHECKING:
     from doublefeature.folded import Folded
@@ -102,6 +104,7 @@ class ShardedDoubleFeature(DoubleFeature):
             raise SettingsError("a model over shards is kept in a folder while it is fitted: give out.")
         seed = check_seed(self.seed)
         priors = self.priors or preset(self.preset)
+        check_run(self.schedule or Schedule(), holdout)
         data = whole_ratings(ratings)
         check_covariates(priors, data.covariates)
         train, heldout = data.split(holdout, seed=seed) if holdout else (data, None)
@@ -141,6 +144,9 @@ class ShardedDoubleFeature(DoubleFeature):
         """Go on with shards that are not finished, or lengthen all to so many sweeps per chain and merge anew."""
         folder = ShardedFolder.open(path)
         if sweeps is not None:
+            folder.whole.check_longer(sweeps)
+        check_run(folder.whole.schedule, sweeps=sweeps)
+        if sweeps is not None:
             with folder.writing():
                 folder.lengthen(sweeps)
         model = cls._over(folder)
@@ -155,10 +161,10 @@ class ShardedDoubleFeature(DoubleFeature):
         with disk_problems(Path(path), "copying"):
             shutil.copytree(self.folder_.path, path)
 
-    def predict(self, pairs: Iterable[tuple[Hashable, Hashable]]) -> Prediction:
+    def predict(self, pairs: Iterable[tuple[Hashable, Hashable]] | Any) -> Prediction:
         """Return the probability of every level for pairs of raw ids; for unknown ids the prior answers."""
         self._check_fitted()
-        asked = list(pairs)
+        asked = as_pairs(pairs)
         users = np.array([self._user_code(user) for user, _ in asked], dtype=np.int64)
         items = np.array([self._item_code(item) for _, item in asked], dtype=np.int64)
         known = np.stack([users, items], axis=1) >= 0
@@ -358,4 +364,4 @@ def check_whole(path: str | os.PathLike[str], doing: str) -> None:
 
 def load(path: str | os.PathLike[str]) -> DoubleFeature:
     """Open a model folder written by `fit` or `save`, over shards or not."""
-    return ShardedDoubleFeature.load(path) if is_sharded(path) else DoubleFeature.load(path)
+    return ShardedDoubleFeature.load(path) if is_sharded(as_path(path)) else DoubleFeature.load(path)

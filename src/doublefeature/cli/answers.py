@@ -10,9 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from doublefeature.cli.asking import fold_file
-from doublefeature.cli.options import AsJson, HowMany, Mass, Model, RatingsAsked, Seed, User, UserAsked
-from doublefeature.cli.output import check_writable, print_items, print_json, say, write_rows
+from doublefeature.cli.asking import fold_file, rated_before, say_nothing_left
+from doublefeature.cli.options import (
+    AsJson,
+    Header,
+    HowMany,
+    ItemColumn,
+    Mass,
+    Model,
+    RatingsAsked,
+    User,
+    UserAsked,
+    UserColumn,
+)
+from doublefeature.cli.output import check_writable, interval, print_items, print_json, say, write_rows
 from doublefeature.errors import InputError
 from doublefeature.posterior import ranking
 from doublefeature.recommender import DoubleFeature
@@ -49,20 +60,41 @@ _ORDERS: dict[TopBy, ranking.TopBy] = {TopBy.RATING: "rating", TopBy.OFFSET: "of
 
 def predict(
     model: Model,
-    pairs: Annotated[Path, typer.Argument(help="CSV or TSV with a user and an item per line.")],
+    pairs: Annotated[
+        Path,
+        typer.Argument(
+            help="A user and an item per line: CSV, TSV, gzip or Parquet. Columns that go by known names, or else the "
+            "first two, user first."
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="File ending in .csv, .json or .parquet; default: stdout.")] = None,
     mass: Mass = 0.8,
+    user: UserColumn = None,
+    item: ItemColumn = None,
+    header: Header = None,
+    as_json: AsJson = False,
 ) -> None:
     """Predict ratings: mean, median, mode, sd, an interval and a probability for every level."""
-    from doublefeature.readers import read_pairs
+    from doublefeature.pairs import read_pairs
 
     if out is not None:
         check_writable(out)
-    asked = read_pairs(pairs)
+        if as_json:
+            raise InputError("--json prints on stdout. Give --out a file that ends in .json instead.")
     fitted = load(model)
-    known = [(fitted.as_user(user), fitted.as_item(item)) for user, item in asked]
-    prediction = fitted.predict(known)
-    write_rows(prediction.to_rows(mass), out)
+
+    def known(user: str, item: str) -> tuple[bool, bool]:
+        return fitted.knows_user(fitted.as_user(user)), fitted.knows_item(fitted.as_item(item))
+
+    asked, taken = read_pairs(pairs, user=user, item=item, header=header, known=known)
+    if taken is not None:
+        say(f"line 1 of {pairs} is taken for a header, its ids are not known; if it is a pair: --no-header")
+    prediction = fitted.predict([(fitted.as_user(row.first), fitted.as_item(row.second)) for row in asked])
+    rows = prediction.to_rows(mass)
+    if as_json:
+        print_json(rows)
+    else:
+        write_rows(rows, out)
     if not prediction.known.all():
         absent = int((~prediction.known.all(axis=1)).sum())
         say(f"{absent} of {len(asked)} pairs have a user or an item not in the training data: see column `prior`")
@@ -77,39 +109,47 @@ def recommend(
     level: Annotated[
         str | None, typer.Option(help="Level for at-least; default: three quarters up the scale, such as 4 of 5.")
     ] = None,
-    quantile: Annotated[float, typer.Option(min=0.001, max=0.999, help="Quantile for lower.")] = 0.1,
+    quantile: Annotated[
+        float | None, typer.Option(min=0.001, max=0.999, help="Quantile for lower; default: 0.1.")
+    ] = None,
     mass: Mass = 0.8,
     allow: Ids = None,
     deny: Ids = None,
-    seed: Seed = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Fixes the draw of thompson; default: 0.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend items not rated yet, each with an interval: to a user, or to whoever gave the ratings in a file."""
     if user is None and ratings is None:
         raise InputError("recommend to whom? Give --user, or --ratings with a file of item,rating lines.")
+    for given, name, wanted in ((quantile, "--quantile", RankBy.LOWER), (seed, "--seed", RankBy.THOMPSON)):
+        if given is not None and rank_by is not wanted:
+            raise InputError(f"{name} is for --rank-by {wanted.value}. Add that, or leave it out.")
     fitted = load(model)
     asked: dict[str, Any] = {
         "rank_by": _RANKINGS[rank_by],
         "level": level,
-        "quantile": quantile,
+        "quantile": 0.1 if quantile is None else quantile,
         "mass": mass,
         "allow": _item_ids(fitted, allow),
         "deny": _item_ids(fitted, deny),
-        "seed": seed,
+        "seed": seed or 0,
     }
     if ratings is None:
         found = fitted.recommend(fitted.as_user(user or ""), n, **asked)
     else:
+        asked["deny"] = [*(asked["deny"] or ()), *rated_before(fitted, user)]
         found = fold_file(fitted, ratings, user).recommend(n, **asked)
     rows = [row._asdict() for row in found]
     known = ratings is not None or fitted.knows_user(fitted.as_user(user or ""))
+    if not rows:
+        say_nothing_left(user, filtered=allow is not None or deny is not None)
     if as_json:
         print_json({"user": user, "known": known, "rank_by": rank_by.value, "items": rows})
         return
     if not known:
         say(f"user {user} is not in the training data: this is the answer for anybody")
     high = f"P(at least {level if level is not None else fitted.high_level})"
-    print_items(rows, {"mean": "mean", "lower": "from", "upper": "to", "at_least": high})
+    print_items(rows, {"mean": "mean", **interval(mass), "at_least": high})
 
 
 def prefer(
@@ -139,7 +179,7 @@ def explain(model: Model, user: User, item: Item, mass: Mass = 0.8, as_json: AsJ
         print_json({**answer.to_dict(), "unknown": unknown})
         return
     _say_unknown(unknown)
-    for line in answer.lines():
+    for line in answer.lines(fitted.title(fitted.as_item(item))):
         typer.echo(line)
 
 
@@ -154,7 +194,7 @@ def top(
     if as_json:
         print_json(rows)
         return
-    print_items(rows, {"mean": "mean", "lower": "from", "upper": "to"})
+    print_items(rows, {"mean": "mean", **interval(ranking.INTERVAL_MASS)})
 
 
 def similar(

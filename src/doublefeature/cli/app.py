@@ -1,18 +1,14 @@
-"""The application: its commands, and how errors leave it."""
+"""The application: its commands."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from doublefeature._version import __version__
 from doublefeature.cli import answers, asking, comparing, data, evaluating, fitting, inspecting, serving, studying
-from doublefeature.errors import DoubleFeatureError
-
-INTERRUPTED = 130
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,28 +61,3 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 app.add_typer(data.app, name="data", rich_help_panel="Begin")
 app.add_typer(studying.app, name="study", rich_help_panel="Look")
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"doublefeature: {message}", err=True)
-    sys.exit(code)
-
-
-def main() -> None:
-    """Run the command line with one-line errors."""
-    debug = "--debug" in sys.argv
-    try:
-        app()
-    except KeyboardInterrupt:
-        _fail("interrupted", INTERRUPTED)
-    except DoubleFeatureError as error:
-        if debug:
-            raise
-        _fail(" ".join(str(error).split()), error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
-    except Exception as error:
-        if debug:
-            raise
-        _fail(f"internal error, {type(error).__name__}: {error}. Run again with --debug and report it.", 1)

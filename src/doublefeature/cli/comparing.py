@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from doublefeature.cli.data import load_ratings
-from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Seed, Threads, TimeColumn, UserColumn
+from doublefeature.cli.evaluating import check_protocol
+from doublefeature.cli.options import (
+    AsJson,
+    Duplicates,
+    Folds,
+    Header,
+    ItemColumn,
+    Levels,
+    RatingColumn,
+    Seed,
+    Threads,
+    TimeColumn,
+    UserColumn,
+    WhichDuplicate,
+)
 from doublefeature.cli.output import check_writable, print_json, say, write_rows
 from doublefeature.errors import InputError, SettingsError, show
 
@@ -26,7 +40,7 @@ def compare(
         str, typer.Option(help="What is held out: paper, holdout, temporal, cold-users, cold-items or kfold.")
     ] = "holdout",
     share: Annotated[float | None, typer.Option(help="Share of ratings, users or items held out; default 0.1.")] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Folds of protocol kfold.")] = 5,
+    folds: Folds = None,
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many splits, with seeds from --seed on.")] = 1,
     tune: Annotated[
@@ -44,6 +58,8 @@ def compare(
     item: ItemColumn = None,
     rating: RatingColumn = None,
     time: TimeColumn = None,
+    header: Header = None,
+    duplicates: WhichDuplicate = Duplicates.ERROR,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of finished runs; those in it are not run again.")
     ] = None,
@@ -56,25 +72,26 @@ def compare(
         bool, typer.Option("--list", is_eager=True, callback=lambda asked: _list_models(asked), help="List the models.")
     ] = False,
 ) -> None:
-    """Run models on the same splits, each tuned within the training part: scores, differences, time and memory.
+    r"""Run models on the same splits, each tuned within the training part: scores, differences, time and memory.
 
-    Packages of other people come with: pip install 'doublefeature[peers]'
+    Packages of other people come with: pip install 'doublefeature\[peers]'
     """
     from doublefeature.evaluation.compare import compare as run
     from doublefeature.evaluation.peers.registry import find_models
     from doublefeature.evaluation.peers.runner import Plan
 
+    check_protocol(protocol, folds)
     names = [name.strip() for name in models.split(",") if name.strip()]
     find_models(names)
     settings = _settings(given or [])
     _check_targets(csv, markdown)
     result = run(
-        load_ratings(ratings, levels, user, item, rating, time),
+        load_ratings(ratings, levels, user, item, rating, time, header, duplicates),
         [*names, "rules"],
         protocol=protocol,
         seeds=range(seed, seed + seeds),
         share=share,
-        folds=folds,
+        folds=5 if folds is None else folds,
         settings=settings,
         plan=Plan(tune=tune, threads=threads, limit=limit),
         top_n=top or None,

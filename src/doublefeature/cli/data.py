@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from doublefeature.cli.options import AsJson, ItemColumn, Levels, RatingColumn, Seed, UserColumn
+from doublefeature.cli.options import (
+    AsJson,
+    Duplicates,
+    Header,
+    ItemColumn,
+    Levels,
+    RatingColumn,
+    Seed,
+    UserColumn,
+    WhichDuplicate,
+)
 from doublefeature.cli.output import print_json, say
+from doublefeature.errors import SettingsError
 from doublefeature.ratings import Ratings
 
 if TYPE_CHECKING:
     from doublefeature.covariates import R
     from doublefeature.item_table import ItemTable
+
+
+class Tables(NamedTuple):
+    """The tables beside the ratings."""
+
+    items: ItemTable | None
+    item_file: Path | None
+    user_file: Path | None
+
 
 app = typer.Typer(no_args_is_help=True, help="Look at ratings before fitting them.")
 
@@ -25,6 +46,8 @@ def load_ratings(
     item: str | None = None,
     rating: str | None = None,
     time: str | None = None,
+    header: bool | None = None,
+    duplicates: Duplicates = Duplicates.ERROR,
 ) -> Ratings:
     """Read a ratings file, or a named data set when there is no such file."""
     from doublefeature.datasets import DATASET_NAMES, load_dataset
@@ -32,21 +55,59 @@ def load_ratings(
 
     if time is None and str(source) in DATASET_NAMES and not source.exists():
         return load_dataset(str(source))
-    return read_ratings(source, levels=levels, user=user, item=item, rating=rating, time=time)
+    return read_ratings(
+        source,
+        levels=levels,
+        user=user,
+        item=item,
+        rating=rating,
+        time=time,
+        header=header,
+        duplicates=duplicates.value,
+    )
+
+
+def read_item_table(path: Path | None) -> ItemTable | None:
+    """Read the table of items, if there is one."""
+    from doublefeature.item_table import read_items
+
+    return None if path is None else read_items(path)
 
 
 def attach_covariates(
-    ratings: R, items: ItemTable | None, users: Path | None, item_names: str | None, user_names: str | None
+    ratings: R, tables: Tables, item_names: str | None, user_names: str | None, *, unrated: bool = True
 ) -> R:
     """Return the ratings with the columns that were asked for, names with commas between."""
     from doublefeature.covariates import with_covariates
     from doublefeature.item_table import read_users
 
-    wanted = [[name.strip() for name in (names or "").split(",") if name.strip()] for names in (item_names, user_names)]
-    if not any(wanted):
+    if tables.user_file is not None and user_names is None:
+        raise SettingsError("--users is for columns of users. Name some with --user-covariates, or leave it out.")
+    users = None if tables.user_file is None else read_users(tables.user_file)
+    if isinstance(ratings, Ratings):
+        _say_matches(tables.items, ratings.items, tables.item_file, "item")
+        _say_matches(users, ratings.users, tables.user_file, "user")
+    if item_names is None and user_names is None:
         return ratings
-    table = None if users is None else read_users(users)
-    return with_covariates(ratings, items=items, users=table, item_covariates=wanted[0], user_covariates=wanted[1])
+    return with_covariates(
+        ratings,
+        items=tables.items,
+        users=users,
+        item_covariates=() if item_names is None else item_names,
+        user_covariates=() if user_names is None else user_names,
+        unrated=unrated,
+    )
+
+
+def _say_matches(table: ItemTable | None, ids: Sequence[Hashable], path: Path | None, role: str) -> None:
+    """Say how many ids have a row in a table if not all do; raise if none does."""
+    from doublefeature.covariates import check_match
+
+    if table is None:
+        return
+    found = check_match(table, ids, role)
+    if found < len(ids):
+        say(f"{found} of {len(ids)} {role}s have a row in {path}")
 
 
 @app.command()
@@ -56,10 +117,12 @@ def describe(
     user: UserColumn = None,
     item: ItemColumn = None,
     rating: RatingColumn = None,
+    header: Header = None,
+    duplicates: WhichDuplicate = Duplicates.ERROR,
     as_json: AsJson = False,
 ) -> None:
     """Say what is in a ratings file, or what is wrong with it."""
-    ratings = load_ratings(file, levels, user, item, rating)
+    ratings = load_ratings(file, levels, user, item, rating, header=header, duplicates=duplicates)
     counts = dict(zip(map(str, ratings.levels), ratings.level_counts.tolist(), strict=True))
     if as_json:
         sizes = {"users": ratings.n_users, "items": ratings.n_items, "ratings": len(ratings)}

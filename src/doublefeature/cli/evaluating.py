@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from doublefeature.cli.data import attach_covariates, load_ratings
+from doublefeature.cli.data import Tables, attach_covariates, load_ratings, read_item_table
 from doublefeature.cli.fitting import build_model, compile_first, read_config
 from doublefeature.cli.options import (
     AsJson,
+    Duplicates,
+    Folds,
+    Header,
     ItemColumn,
     ItemCovariates,
     ItemFile,
@@ -23,6 +26,7 @@ from doublefeature.cli.options import (
     UserColumn,
     UserCovariates,
     UserFile,
+    WhichDuplicate,
 )
 from doublefeature.cli.output import check_writable, print_json, say, write_rows
 from doublefeature.errors import InputError
@@ -38,10 +42,11 @@ def evaluate(
         str, typer.Option(help="What is held out: paper, holdout, temporal, cold-users, cold-items or kfold.")
     ] = "holdout",
     share: Annotated[float | None, typer.Option(help="Share of ratings, users or items held out; default 0.1.")] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Folds of protocol kfold.")] = 5,
+    folds: Folds = None,
     given: Annotated[
-        int, typer.Option(min=0, help="Ratings of each cold user folded in first; 0: the prior answers.")
-    ] = 10,
+        int | None,
+        typer.Option(min=0, help="Ratings of each cold user folded in first, default 10; 0: the prior answers."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Fixes model and splits; default: 0.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many splits, with seeds from --seed on.")] = 1,
     top: Annotated[int, typer.Option(min=0, help="Length of top-n lists; 0: do not judge lists.")] = 10,
@@ -61,6 +66,8 @@ def evaluate(
     item: ItemColumn = None,
     rating: RatingColumn = None,
     time: TimeColumn = None,
+    header: Header = None,
+    duplicates: WhichDuplicate = Duplicates.ERROR,
     as_json: AsJson = False,
     csv: Annotated[Path | None, typer.Option(help="Write every split's scores here, as .csv or .parquet.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write everything here, as .json.")] = None,
@@ -70,20 +77,21 @@ def evaluate(
     from doublefeature.evaluation.evaluate import evaluate as run
     from doublefeature.inference.fit import stop_on_signals
     from doublefeature.inference.progress import shown_progress
-    from doublefeature.item_table import read_items
 
+    check_protocol(protocol, folds, given)
     plan = {"sweeps": sweeps, "warmup": warmup, "thin": thin, "chains": chains, "threads": threads}
     model = build_model(read_config(config), preset, seed, plan)
     _check_targets(csv, out, plot)
-    table = None if items is None else read_items(items)
-    data = load_ratings(ratings, levels, user, item, rating, time)
-    data = attach_covariates(data, table, users, item_covariates, user_covariates)
+    table = read_item_table(items)
+    data = load_ratings(ratings, levels, user, item, rating, time, header, duplicates)
+    tables = Tables(table, items, users)
+    data = attach_covariates(data, tables, item_covariates, user_covariates, unrated=False)
     asked: dict[str, Any] = {
         "model": model,
         "seeds": range(model.seed, model.seed + seeds),
         "share": share,
-        "folds": folds,
-        "given": given,
+        "folds": 5 if folds is None else folds,
+        "given": 10 if given is None else given,
         "items": table,
         "top_n": top or None,
     }
@@ -96,6 +104,13 @@ def evaluate(
         print_json(result.to_dict())
     else:
         _print(result)
+
+
+def check_protocol(protocol: str, folds: int | None, given: int | None = None) -> None:
+    """Raise if something was asked for that this protocol does not have."""
+    for name, value, owner in (("--folds", folds, "kfold"), ("--given", given, "cold-users")):
+        if value is not None and protocol != owner:
+            raise InputError(f"{name} is for protocol {owner}, and this is {protocol}. Leave it out.")
 
 
 def _check_splits(data: Ratings, protocol: str, asked: dict[str, Any]) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from doublefeature.cli.data import attach_covariates, load_ratings
+from doublefeature.cli.data import Tables, attach_covariates, load_ratings, read_item_table
 from doublefeature.cli.options import (
+    Duplicates,
+    Header,
     ItemColumn,
     ItemCovariates,
     ItemFile,
@@ -21,9 +24,10 @@ from doublefeature.cli.options import (
     UserColumn,
     UserCovariates,
     UserFile,
+    WhichDuplicate,
 )
-from doublefeature.cli.output import say
-from doublefeature.errors import SettingsError, show
+from doublefeature.cli.output import Interrupted, say
+from doublefeature.errors import InputError, SettingsError, show
 
 if TYPE_CHECKING:
     from doublefeature.ratings import Ratings
@@ -88,17 +92,22 @@ def build_model(
     from doublefeature.config import Moves, Priors, Schedule
     from doublefeature.config import preset as named_preset
     from doublefeature.recommender import DoubleFeature
+    from doublefeature.runs import check_run, thin_for
 
     name = preset or settings.get("preset", DoubleFeature().preset)
     priors = {**named_preset(name).to_dict(), **settings.get("priors", {})}
     schedule = {**settings.get("schedule", {}), **{key: value for key, value in plan.items() if value is not None}}
     if "sweeps" in schedule and "warmup" not in schedule and isinstance(schedule["sweeps"], int):
         schedule["warmup"] = schedule["sweeps"] // 2
+    planned = Schedule.from_dict(schedule)
+    if "thin" not in schedule:
+        planned = replace(planned, thin=thin_for(planned.sweeps, planned.warmup))
+    check_run(planned)
     return DoubleFeature(
         preset=name,
         priors=Priors.from_dict(priors),
         moves=Moves.from_dict(settings.get("moves", {})),
-        schedule=Schedule.from_dict(schedule),
+        schedule=planned,
         seed=check_seed(seed if seed is not None else settings.get("seed", 0)),
     )
 
@@ -115,6 +124,7 @@ def over_shards(
 
     chosen = {**settings.get("sharding", {}), **{key: value for key, value in plan.items() if value is not None}}
     if not chosen:
+        _check_workers(engine, workers)
         return model
     if "shards" not in chosen:
         raise SettingsError(f"{', '.join(chosen)} is about shards. Say how many with --shards.")
@@ -128,6 +138,14 @@ def over_shards(
         engine=engine,
         workers=workers,
     )
+
+
+def _check_workers(engine: str, workers: int | None) -> None:
+    """Raise if workers are asked for where there are none."""
+    from doublefeature.inference.engines import THREADS
+
+    if engine == THREADS and workers is not None:
+        raise SettingsError("--workers is for the engine dask and for shards. Use --threads for this process.")
 
 
 def fit(
@@ -166,13 +184,14 @@ def fit(
     user: UserColumn = None,
     item: ItemColumn = None,
     rating: RatingColumn = None,
+    header: Header = None,
+    duplicates: WhichDuplicate = Duplicates.ERROR,
 ) -> None:
     """Fit a model and write its posterior into a new folder. Ctrl-C leaves a folder that `resume` goes on with.
 
     With the engine dask every worker holds some of the ratings, and reads them itself from a folder of files. The draws
     are the same by any engine and with any number of workers.
     """
-    from doublefeature.item_table import read_items
     from doublefeature.readers import ratings_folder
 
     settings = read_config(config)
@@ -181,14 +200,17 @@ def fit(
     split = {"shards": shards, "merge": merge and merge.value, "second_stage": second_stage and second_stage.value}
     model = over_shards(model, settings, split, engine, workers)
     share = holdout if holdout is not None else settings.get("holdout", 0.05)
-    table = read_items(items) if items is not None else None
-    wanted = table, users, item_covariates, user_covariates
+    _check_database(database)
+    table = read_item_table(items)
+    wanted = Tables(table, items, users), item_covariates, user_covariates
     data: Ratings | RatingsFolder
     if _stays_in_parts(model, ratings, database):
-        files = ratings_folder(ratings, levels=levels, user=user, item=item, rating=rating)
+        names = {"user": user, "item": item, "rating": rating}
+        files = ratings_folder(ratings, levels=levels, header=header, duplicates=duplicates.value, **names)
         data = attach_covariates(files, *wanted)
     else:
-        whole = _with_database(load_ratings(ratings, levels, user, item, rating), database)
+        read = load_ratings(ratings, levels, user, item, rating, header=header, duplicates=duplicates)
+        whole = _with_database(read, database)
         data = attach_covariates(whole, *wanted)
     compile_first(model)
     _run(lambda watch: model.fit(data, items=table, holdout=share, out=out, **watch), out)
@@ -201,6 +223,13 @@ def _stays_in_parts(model: DoubleFeature, path: Path, database: str | None) -> b
 
     whole = isinstance(model, ShardedDoubleFeature) or database is not None
     return is_dask(model.engine) and path.is_dir() and not whole
+
+
+def _check_database(database: str | None) -> None:
+    """Raise if the database is a file that is not there: opening it would make one."""
+    kind, _, file = (database or "").partition(":///")
+    if kind.partition("+")[0] == "sqlite" and not Path(file.partition("?")[0]).is_file():
+        raise InputError(f"{database}: there is no such database. Check the path.")
 
 
 def _with_database(ratings: Ratings, database: str | None) -> Ratings:
@@ -235,6 +264,8 @@ def resume(
         "engine": check_engine(engine),
         "workers": workers,
     }
+    if not is_sharded(model):
+        _check_workers(engine, workers)
     if is_sharded(model):
         _run(lambda watch: ShardedDoubleFeature.resume(model, **plan, **watch), model)
         return
@@ -258,8 +289,7 @@ def _run(work: Any, out: Path) -> None:
             write_card(fitted, out)
     if not fitted.finished_:
         done = "what is done of the shards is" if is_sharded(out) else f"{len(fitted.posterior_)} draws are"
-        say(f"interrupted; {done} in {out}. Go on with: doublefeature resume {out}")
-        raise typer.Exit(130)
+        raise Interrupted(f"interrupted; {done} in {out}. Go on with: doublefeature resume {out}")
     chains = f"{fitted.schedule_.chains} chains"
     if isinstance(fitted, ShardedDoubleFeature):
         chains += f" on each of {fitted.sharding.shards} shards"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from doublefeature.cli.options import AsJson, Model
-from doublefeature.cli.output import check_writable, print_json, say
+from doublefeature.cli.output import check_place, check_writable, print_json, say
 from doublefeature.errors import SettingsError
 from doublefeature.recommender import DoubleFeature
 from doublefeature.sharded import ShardedDoubleFeature, load
@@ -67,6 +67,7 @@ def features(
     if as_json:
         rows = [feature.to_dict(ratings.users, ratings.items) for feature in found]
         for row in rows:
+            row["items"] = row["items"][:n]
             for item in row["items"]:
                 item["title"] = fitted.title(item["id"])
         print_json(rows)
@@ -77,12 +78,19 @@ def features(
         low, high = feature.effect_80
         typer.echo(
             f"feature {number}: {feature.users.size} users × {feature.items.size} items, "
-            f"effect {feature.effect:+.2f} ({low:+.2f} to {high:+.2f}), in {feature.recurrence:.0%} of draws"
+            f"effect {feature.effect:+.2f} ({low:+.2f} to {high:+.2f}), {_found_again(feature.recurrence)}"
         )
         for place, item in enumerate(feature.leading_items[:n].tolist()):
             label = ratings.items[item]
             own = "" if feature.leading_effects is None else f"  {feature.leading_effects.mean[place]:+.2f}"
             typer.echo(f"    {feature.item_probability[item]:4.0%}{own}  {fitted.title(label) or label}")
+
+
+def _found_again(share: float) -> str:
+    """Say in how many draws a feature comes back."""
+    if share == 0.0:
+        return "not found again in draws"
+    return f"in {share:.0%} of draws" if share >= 0.01 else "in under 1% of draws"
 
 
 def diagnose(model: Model, as_json: AsJson = False) -> None:
@@ -117,6 +125,7 @@ def export(
     """Write the draws in a format other programs read."""
     from doublefeature.posterior.export import export_arviz, export_csv, export_parquet
 
+    check_place(out)
     fitted = _load_part(model, shard)
     posterior, ratings = fitted.posterior_, fitted.ratings_
     if form is Format.ARVIZ:
@@ -129,14 +138,16 @@ def export(
     typer.echo(str(out))
 
 
-def doctor() -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Say what this installation has and can do."""
     from doublefeature.cli.health import checks
 
-    failed = False
-    for name, finding, fine in checks():
-        failed = failed or not fine
-        typer.echo(f"{'ok' if fine else '!!':<4}{name:<22}{finding}")
-    if failed:
+    found = list(checks())
+    if as_json:
+        print_json([{"name": name, "finding": finding, "fine": fine} for name, finding, fine in found])
+    else:
+        for name, finding, fine in found:
+            typer.echo(f"{'ok' if fine else '!!':<4}{name:<22}{finding}")
+    if not all(fine for _, _, fine in found):
         say("doublefeature: lines marked !! need attention")
         raise typer.Exit(3)

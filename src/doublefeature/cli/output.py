@@ -18,6 +18,10 @@ from doublefeature.posterior.disk import write_whole
 Row = Mapping[str, Any]
 
 
+class Interrupted(Exception):
+    """The work was stopped by a signal, after a checkpoint; says how to go on."""
+
+
 def say(text: str) -> None:
     """Print a message for people, on stderr."""
     typer.echo(text, err=True)
@@ -57,11 +61,16 @@ def write_rows(rows: Sequence[Row], out: Path | None) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise now, not after the work, if a file cannot be written there."""
+    check_place(path)
+    if path.is_dir():
+        raise InputError(f"{path}: this is a folder. Give a file name.")
+
+
+def check_place(path: Path) -> None:
+    """Raise now, not after the work, if the folder that a file or folder is to be in cannot be written to."""
     folder = path.parent
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder. Make it first, or choose another place.")
-    if path.is_dir():
-        raise InputError(f"{path}: this is a folder. Give a file name.")
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -113,7 +122,14 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+def interval(mass: float) -> dict[str, str]:
+    """Return headings of the ends of an interval, which say how likely it holds the truth."""
+    return {"lower": f"{100 * mass:g}% from", "upper": "to"}
+
+
 def print_items(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
-    """Print items as a table, with titles where there are any."""
+    """Print items as a table, with titles where there are any; nothing without items."""
+    if not rows:
+        return
     titled = {"title": "title"} if any(row["title"] for row in rows) else {}
     print_table(rows, {"item": "item", **titled, **columns})

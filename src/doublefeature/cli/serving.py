@@ -10,6 +10,7 @@ import typer
 
 from doublefeature.cli.options import Model, User
 from doublefeature.cli.output import say
+from doublefeature.errors import InputError, SettingsError, show
 
 
 class Role(StrEnum):
@@ -65,8 +66,16 @@ def new_key(
     ] = Role.READ,
 ) -> None:
     """Make an API key: it is printed once, and only its hash is kept."""
+    from doublefeature.server.keys import Key
     from doublefeature.server.keys import new_key as make
 
+    try:
+        Key(name, role.value, "0" * 64)
+    except SettingsError:
+        letters = "up to 60 letters, digits, dots, dashes and underscores"
+        raise InputError(f"{show(name)} is no name for a key. Use {letters}.") from None
+    if keys.is_dir():
+        raise InputError(f"{keys}: this is a folder. Give a file for the keys.")
     typer.echo(make(keys, name, role.value))
 
 

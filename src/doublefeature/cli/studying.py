@@ -30,18 +30,20 @@ def demo(
     from doublefeature.config import Schedule
     from doublefeature.inference.fit import stop_on_signals
     from doublefeature.inference.progress import shown_progress
-    from doublefeature.studies.demonstration import demonstrate
+    from doublefeature.runs import thin_for
+    from doublefeature.studies.demonstration import demonstrate, make_room
     from doublefeature.studies.recovery import Design
 
     design = Design(users=users, items=items, tau=tau)
-    schedule = Schedule(sweeps=sweeps, warmup=sweeps // 2, thin=5, chains=chains, threads=threads)
+    thin = thin_for(sweeps, sweeps // 2, usual=5)
+    schedule = Schedule(sweeps=sweeps, warmup=sweeps // 2, thin=thin, chains=chains, threads=threads)
+    make_room(out, design, seed)
     say(f"simulating {users} users × {items} items, fitting {chains} chains of {sweeps} sweeps")
     compile_first()
     with stop_on_signals() as stop, shown_progress() as progress:
         result = demonstrate(design, seed, schedule, out, progress=progress, stop=stop)
     if result is None:
-        say("doublefeature: interrupted")
-        raise typer.Exit(130)
+        raise KeyboardInterrupt
     if as_json:
         print_json(result.to_dict())
         return
@@ -59,11 +61,13 @@ def simulation(
     """Run section 5 of the paper: simulated data sets, the oracle, tuned matrix factorisation."""
     from doublefeature.config import Schedule
     from doublefeature.inference.progress import shown_progress
+    from doublefeature.runs import thin_for
     from doublefeature.studies.simulation import DEFAULT_SCHEDULE, run_simulation_study
 
     schedule = DEFAULT_SCHEDULE
     if sweeps is not None:
-        schedule = Schedule.from_dict({**schedule.to_dict(), "sweeps": sweeps, "warmup": sweeps // 2})
+        thin = thin_for(sweeps, sweeps // 2, usual=schedule.thin)
+        schedule = Schedule.from_dict({**schedule.to_dict(), "sweeps": sweeps, "warmup": sweeps // 2, "thin": thin})
     compile_first()
     with shown_progress() as progress:
         result = run_simulation_study(
@@ -86,11 +90,12 @@ def movielens(
     from doublefeature.config import PRESETS, Schedule
     from doublefeature.inference.progress import shown_progress
     from doublefeature.recommender import DoubleFeature
+    from doublefeature.runs import thin_for
     from doublefeature.studies.movielens import DEFAULT_SCHEDULE, run_movielens_study
 
     plan = DEFAULT_SCHEDULE.to_dict()
     if sweeps is not None:
-        plan |= {"sweeps": sweeps, "warmup": sweeps // 3}
+        plan |= {"sweeps": sweeps, "warmup": sweeps // 3, "thin": thin_for(sweeps, sweeps // 3, usual=plan["thin"])}
     plan["chains"] = chains or plan["chains"]
     drawn, measured = _numbers("seeds", seeds), _numbers("sizes", sizes)
     for name in PRESETS:

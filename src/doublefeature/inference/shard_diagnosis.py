@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ class ShardedDiagnosis:
     def worst(self) -> int:
         """The shard with the largest simulation error among those of the worst level."""
         shards = [shard for shard, part in enumerate(self.parts) if part.level == self.level]
-        return max(shards, key=lambda shard: self.parts[shard].error)
+        return max(shards, key=lambda shard: (math.isnan(self.parts[shard].error), self.parts[shard].error))
 
     def reasons(self) -> list[str]:
         """Return why the verdict is what it is, in plain sentences."""
@@ -54,5 +55,8 @@ class ShardedDiagnosis:
         told = [f"Verdict: {self.level}", *self.reasons(), *self.advice(), ""]
         for shard, part in enumerate(self.parts):
             features = sum(chain.n_features for chain in part.chains) / len(part.chains)
-            told.append(f"shard {shard}: {part.level}, K {features:.1f}, simulation error {part.error:.2f} of a level")
+            error = f"simulation error {part.error:.2f} of a level"
+            if math.isnan(part.error):
+                error = "too few draws for a simulation error"
+            told.append(f"shard {shard}: {part.level}, K {features:.1f}, {error}")
         return told

@@ -57,7 +57,7 @@ def team_of(engine: str | Team, workers: int | None) -> Iterator[Team]:
         yield engine
         return
     if not is_dask(engine):
-        raise SettingsError(f"engine {engine!r} runs shards only. Give --shards, or use the engine threads or dask.")
+        raise SettingsError(f"engine {engine!r} runs shards only. Use threads or dask, or fit with --shards.")
     module = dask_engine()
     team: Team = module.DaskTeam(module.Connection(engine, workers))
     try:

@@ -88,18 +88,22 @@ class Explanation:
             "mass": self.mass,
         }
 
-    def lines(self) -> list[str]:
-        """Return the explanation as lines of plain text."""
-        out = [f"user {self.user}, item {self.item} ({self.mass:.0%} intervals)"]
-        out.append(_line("base", f"{self.base:+.2f}"))
+    def lines(self, title: str = "") -> list[str]:
+        """Return the explanation as lines of plain text, with the item's title if it has one."""
+        item = f"{self.item}, {title}" if title else str(self.item)
+        out = [f"user {self.user}, item {item} ({self.mass:.0%} intervals)"]
+        out.append(_line("base", _signed(self.base)))
         out.append(_line("item offset", _text(self.item_offset)))
         if (self.user_offset.lower, self.user_offset.upper) != (0.0, 0.0):
             out.append(_line("user offset", _text(self.user_offset)))
         listed = any(part.feature is not None for part in self.features)
         for part in self.features:
-            name = f"feature {part.feature}" if part.feature is not None else "other features" if listed else "features"
-            effect = "" if part.effect is None else f", {part.effect:+.2f} where shared"
-            out.append(_line(name, f"{_text(part.contribution)}  shared with probability {part.shared:.0%}{effect}"))
+            if part.feature is None:
+                out.append(_line("other features" if listed else "features", _text(part.contribution)))
+                continue
+            effect = "" if part.effect is None else f", {_signed(part.effect)} where shared"
+            told = f"{_text(part.contribution)}  shared with probability {part.shared:.0%}{effect}"
+            out.append(_line(f"feature {part.feature}", told))
         if self.remainder is not None:
             out.append(_line("remainder", _text(self.remainder)))
         out.append(_line("score", _text(self.score)))
@@ -236,4 +240,9 @@ def _line(name: str, text: str) -> str:
 
 
 def _text(part: Part) -> str:
-    return f"{part.mean:+.2f} ({part.lower:+.2f} to {part.upper:+.2f})"
+    return f"{_signed(part.mean)} ({_signed(part.lower)} to {_signed(part.upper)})"
+
+
+def _signed(value: float) -> str:
+    """Write a number with its sign; what rounds to zero has none of its own."""
+    return f"{round(value, 2) + 0.0:+.2f}"

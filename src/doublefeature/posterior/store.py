@@ -290,8 +290,8 @@ class ModelFolder:
                 self._disk.remove(self.path / stored.resume.file)
 
     def lengthen(self, sweeps: int) -> None:
-        """Set the number of sweeps per chain, which can only grow; call it inside `writing`."""
-        self.check_longer(sweeps)
+        """Set the number of sweeps per chain, not below those done; call it inside `writing`."""
+        self.check_enough(sweeps)
         self.check_resumable(sweeps)
         with self._lock:
             self._replace_manifest(replace(self._manifest, schedule=replace(self.schedule, sweeps=int(sweeps))))
@@ -302,6 +302,16 @@ class ModelFolder:
         if sweeps < self.schedule.sweeps:
             raise SettingsError(
                 f"{display_name(self.path)} has {self.schedule.sweeps} sweeps per chain, {sweeps} are fewer. Give more."
+            )
+
+    def check_enough(self, sweeps: int) -> None:
+        """Raise unless so many sweeps per chain are at least as many as are done."""
+        check_count("sweeps", sweeps, least=1)
+        done = max(self.sweeps_done, default=0)
+        if sweeps < done:
+            raise SettingsError(
+                f"{display_name(self.path)} has made {done} of {self.schedule.sweeps} sweeps per chain, {sweeps} are "
+                f"fewer. Give {done} sweeps or more."
             )
 
     def check_resumable(self, sweeps: int) -> None:

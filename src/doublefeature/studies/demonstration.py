@@ -12,7 +12,6 @@ from doublefeature.config import Schedule
 from doublefeature.errors import InputError, StoreError
 from doublefeature.inference.progress import ProgressCallback
 from doublefeature.posterior.store import ModelFolder
-from doublefeature.ratings import Ratings
 from doublefeature.recommender import DoubleFeature
 from doublefeature.report.card import write_card
 from doublefeature.report.page import write_report
@@ -45,7 +44,7 @@ class Demonstration:
             "held-out ratings predicted exactly",
             *(f"  {name:<34}{share:7.1%}" for name, share in rows),
             f"features: {found.true_features} planted, {found.mean_features:.1f} in the posterior mean",
-            f"model:  {self.model}  (try: doublefeature recommend {self.model} --user 0)",
+            f"model:  {self.model}  (try: doublefeature features {self.model})",
             f"report: {self.report}",
         ]
 
@@ -59,10 +58,9 @@ def demonstrate(
     progress: ProgressCallback | None = None,
     stop: threading.Event | None = None,
 ) -> Demonstration | None:
-    """Run the demonstration; None when it was stopped. An earlier demonstration in the folder is replaced."""
+    """Run the demonstration into a folder that is not there yet; None when it was stopped."""
     ratings, truth = simulate(design, seed)
     train, test = ratings.split(design.test_share, seed=seed)
-    _make_room(out, train)
     model = DoubleFeature(priors=design.priors(), schedule=schedule, seed=seed)
     model.fit(ratings, holdout=design.test_share, out=out, progress=progress, stop=stop)
     if not model.finished_:
@@ -73,10 +71,11 @@ def demonstrate(
     return Demonstration(compare(Trial(design, truth, train, test, model.posterior_), seed), out, report)
 
 
-def _make_room(out: Path, train: Ratings) -> None:
+def make_room(out: Path, design: Design, seed: int) -> None:
     """Remove an earlier demonstration on the same ratings; refuse to touch anything else."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
+    train, _ = simulate(design, seed)[0].split(design.test_share, seed=seed)
     try:
         ours = ModelFolder.open(out).ratings.fingerprint == train.fingerprint
     except StoreError:
