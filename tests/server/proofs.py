@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections import Counter
+from http.client import HTTPException
 from pathlib import Path
 
 from tests.server.parts import Running, running
@@ -56,7 +57,7 @@ class _Writer(threading.Thread):
             user, item, level = 10_000 + 1000 * self.number + count // 20, count % 20, 1 + count % 5
             try:
                 status, _, _ = self.service.ask("PUT", f"{API}/users/{user}/ratings/{item}", {"rating": level})
-            except OSError:
+            except (OSError, HTTPException):  # killed before, or in the middle of, its answer
                 return
             if status == 200:
                 self.acknowledged[user, item] = level
