@@ -315,7 +315,11 @@ class TestLeaving:
 
     def test_ctrl_c_while_modules_are_read(self, tmp_path):
         (tmp_path / "numpy.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
-        code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from doublefeature.cli import main; main()"
+        code = (
+            # where tests run in the background the signal is ignored, and so it would be here
+            "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "sys.path.insert(0, sys.argv.pop(1)); from doublefeature.cli import main; main()"
+        )
         process = subprocess.Popen(
             [sys.executable, "-c", code, str(tmp_path), "doctor"],
             stdout=subprocess.PIPE,
