@@ -382,8 +382,9 @@ class TestSomeoneNew:
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("3,9\n", "is none of the levels"),
-            ("999,5\n", "999"),
+            ("3,9\n", "bad.csv, line 1: '9' is none of the levels"),
+            ("item,rating\n3,5\n\n999,3\n", "bad.csv, line 4: item '999' is not known"),
+            ("3,5\n4,\n", "bad.csv, line 2: the rating is missing"),
             ("3\n", "no two columns"),
             ("3,5\n3,4\n", "line 2: item '3' comes twice"),
             ("", "empty"),

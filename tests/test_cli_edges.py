@@ -128,19 +128,6 @@ class TestItemsNobodyRated:
 
 
 class TestSomeoneNew:
-    @pytest.mark.parametrize(
-        ("text", "problem"),
-        [
-            ("i1,5\ni2,9\n", "mine.csv, line 2: '9' is none of the levels"),
-            ("item,rating\ni1,5\n\nnope,3\n", "mine.csv, line 4: item 'nope' is not known"),
-            ("i1,5\ni2,\n", "mine.csv, line 2: the rating is missing"),
-        ],
-    )
-    def test_errors_name_file_and_line(self, run, model, tmp_path, text, problem):
-        (tmp_path / "mine.csv").write_text(text)
-        refused(run("recommend", model, "--ratings", tmp_path / "mine.csv"), problem)
-        refused(run("ask", model, "--ratings", tmp_path / "mine.csv"), problem)
-
     def test_what_a_user_has_rated_does_not_come_back(self, run, model, tmp_path):
         (tmp_path / "mine.csv").write_text("thing,how good\ni2,5\ni10,1\n")
         fitted = df.load(model)

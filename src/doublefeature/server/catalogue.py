@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doublefeature.levels import Level
+from doublefeature.posterior import explain
 from doublefeature.posterior.arranging import arrange, spread_evenly, thin
-from doublefeature.posterior.explain import general_offset
 from doublefeature.posterior.feature_summary import FeatureSummary
 from doublefeature.posterior.predict import predict_levels
 from doublefeature.posterior.prediction import level_values
-from doublefeature.posterior.similar import similar_users
+from doublefeature.posterior.similar import INTERVAL_MASS, similar_users
 from doublefeature.ratings import RatingArrays
 from doublefeature.server.models import Loaded
 from doublefeature.server.people import Person, item_in_address, user_in_address
@@ -22,8 +22,6 @@ from doublefeature.server.problems import NotFoundError
 from doublefeature.server.schemas import catalogue as out
 from doublefeature.server.schemas.base import Part
 from doublefeature.server.searching import Names
-
-FloatArray = NDArray[np.float64]
 
 IN_PICTURE = 8
 MOST_ROWS, MOST_COLUMNS = 160, 240
@@ -127,7 +125,9 @@ def item(loaded: Loaded, given: str) -> out.ItemDetail:
         n_ratings=int(counts.sum()),
         counts=_counts(loaded, counts),
         predicted=loaded.fact(("levels", code), lambda: _mean_levels(loaded, code)),
-        offset=loaded.fact(("offset", code), lambda: _general_offset(loaded, code)),
+        offset=loaded.fact(
+            ("offset", code), lambda: _told(explain.general_offset(model.posterior_, code, align=model.aligner_))
+        ),
         features=_memberships(loaded, code, "item"),
     )
 
@@ -154,7 +154,7 @@ def user(loaded: Loaded, person: Person, n_changes: int) -> out.UserDetail:
         n_ratings=len(person.ratings),
         n_changes=n_changes,
         counts=_counts(loaded, counts),
-        offset=None if code is None else _part(np.array([draw.user_offset[code] for draw in loaded.model.posterior_])),
+        offset=None if code is None else _user_offset(loaded, code),
         features=[] if code is None else _memberships(loaded, code, "user"),
     )
 
@@ -177,9 +177,8 @@ def _known_item(loaded: Loaded, given: str) -> tuple[int | str, int]:
     return label, loaded.model.ratings_.item_code(label)
 
 
-def _general_offset(loaded: Loaded, code: int) -> Part:
-    found = general_offset(loaded.model.posterior_, code, align=loaded.model.aligner_)
-    return Part(mean=found.mean, lower=found.lower, upper=found.upper)
+def _told(part: explain.Part) -> Part:
+    return Part(mean=part.mean, lower=part.lower, upper=part.upper)
 
 
 def _leading(loaded: Loaded, one: FeatureSummary, most: int) -> list[out.FeatureItem]:
@@ -248,6 +247,6 @@ def _counts(loaded: Loaded, counts: NDArray[np.int64]) -> list[out.LevelCount]:
     return [out.LevelCount(level=level, count=int(n)) for level, n in zip(levels, counts, strict=True)]
 
 
-def _part(values: FloatArray) -> Part:
-    low, high = np.quantile(values, [0.1, 0.9])
-    return Part(mean=float(values.mean()), lower=float(low), upper=float(high))
+def _user_offset(loaded: Loaded, code: int) -> Part:
+    offsets = np.array([draw.user_offset[code] for draw in loaded.model.posterior_])
+    return _told(explain.part_of(offsets, INTERVAL_MASS))

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from doublefeature.server.limits import Doorkeeper
+from doublefeature.server.limits import Door
 from doublefeature.server.logs import LOGGER
 from doublefeature.server.metrics import Metrics
 from doublefeature.server.problems import internal_problem, problem
@@ -46,7 +46,7 @@ class Guards:
         self._app = app
         self._settings = settings
         self._metrics = metrics
-        self._door = Doorkeeper(settings)
+        self._door = Door(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -127,7 +127,7 @@ class Guards:
         self._metrics.observe(method, route, status, seconds)
         facts = {"id": number, "method": method, "route": route, "status": status, "ms": round(1000 * seconds, 2)}
         key = scope["state"].get("key")
-        LOGGER.info("request", extra=facts if key is None else {**facts, "key": key})
+        LOGGER.info("request", extra=facts if key is None else {**facts, "key": key.name})
 
 
 def _site(origin: str) -> str | None:

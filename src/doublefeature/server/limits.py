@@ -46,41 +46,47 @@ class Buckets:
         return allowed
 
 
-class Doorkeeper:
-    """Checks the key and the rate of every request that reaches a route."""
+class Door:
+    """Finds whose key a request has, before anything of its body is read."""
 
     def __init__(self, settings: Settings) -> None:
         self._keys = settings.keys
-        self._buckets = Buckets(settings.rate, settings.burst)
         self._wrong = Buckets(_WRONG_RATE, _WRONG_BURST)
 
     def refusal(self, scope: Scope) -> Response | None:
-        """Return why a request is refused by its key, before anything of its body is read."""
+        """Return why a request is refused; note the key of one that is not."""
         path = scope["path"]
         if not self._keys or not path.startswith((API, "/metrics")) or path.startswith(_OPEN):
             return None
-        if self._find(dict(scope["headers"]).get(b"x-api-key", b"").decode("latin-1")):
+        key = find_key(dict(scope["headers"]).get(b"x-api-key", b"").decode("latin-1"), self._keys)
+        if key is not None:
+            scope["state"]["key"] = key
             return None
         host = (scope.get("client") or ("unknown", 0))[0]
         if not self._wrong.take(host):
             return problem(429, "too many requests without a valid key. Slow down.")
         return problem(401, _NO_KEY, _CHALLENGE)
 
-    async def __call__(self, request: Request, secret: Annotated[str | None, Security(_HEADER)] = None) -> None:
+
+class Doorkeeper:
+    """Checks the role and the rate of every request that reaches a route; whose it is, the door has found."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._needs_key = bool(settings.keys)
+        self._buckets = Buckets(settings.rate, settings.burst)
+
+    async def __call__(self, request: Request, _: Annotated[str | None, Security(_HEADER)] = None) -> None:
         """Raise unless the request may go on; asking takes a key, changing anything takes one with role write."""
         caller = request.client.host if request.client else "unknown"
-        if self._keys:
-            key = self._find(secret or "")
+        if self._needs_key:
+            key: Key | None = getattr(request.state, "key", None)
             if key is None:
                 raise HTTPException(401, _NO_KEY, _CHALLENGE)
-            request.state.key = caller = key.name
+            caller = key.name
             if key.role == "read" and _changes(request):
                 raise HTTPException(403, "this key may read only")
         if not self._buckets.take(caller):
             raise HTTPException(429, "too many requests. Slow down.")
-
-    def _find(self, secret: str) -> Key | None:
-        return find_key(secret, self._keys)
 
 
 def _changes(request: Request) -> bool:

@@ -15,7 +15,7 @@ from doublefeature.server.storage import Changes
 if TYPE_CHECKING:
     from doublefeature.folded import Folded
     from doublefeature.server.schemas.answers import Source
-    from doublefeature.server.schemas.asked import About, Rated
+    from doublefeature.server.schemas.asked import Rated
 
 History = dict[Hashable, Level]
 """Ratings by item."""
@@ -48,13 +48,10 @@ class Person:
         return loaded.folds.get(key, lambda: loaded.model.fold_in(self.ratings, user=user))  # type: ignore[return-value]
 
 
-def find_person(loaded: Loaded, about: About, changes: Changes) -> Person:
-    """Return the person a request asks about, given what the database has of the user."""
-    user = None if about.user is None else as_id(loaded, about.user, "user")
+def sent_person(loaded: Loaded, user: int | str | None, ratings: Sequence[Rated]) -> Person:
+    """Return someone who rated exactly what was sent along."""
     known = user is not None and loaded.model.knows_user(user)
-    if about.ratings is None:
-        return stored_person(loaded, user, changes)
-    return Person(user, _sent(loaded, about.ratings), known, changed=True)
+    return Person(user, _sent(loaded, ratings), known, changed=True)
 
 
 def stored_person(loaded: Loaded, user: int | str | None, changes: Changes) -> Person:

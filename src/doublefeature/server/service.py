@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 
 from doublefeature.server.metrics import Metrics
 from doublefeature.server.models import Holder, Loaded
-from doublefeature.server.people import Person, as_id, find_person, user_in_address
+from doublefeature.server.people import Person, as_id, sent_person, stored_person, user_in_address
 from doublefeature.server.schemas.asked import About
 from doublefeature.server.settings import Settings
 from doublefeature.server.storage import Storage
@@ -67,10 +67,12 @@ class Service:
     def person(self, loaded: Loaded, about: About, in_address: bool = False) -> Person:
         """Return whom a request asks about."""
         if in_address:
-            about = about.model_copy(update={"user": user_in_address(loaded, str(about.user))})
-        user = None if about.user is None else as_id(loaded, about.user, "user")
-        changes = {} if user is None or about.ratings is not None else self.storage.changes(user)
-        return find_person(loaded, about, changes)
+            user: int | str | None = user_in_address(loaded, str(about.user))
+        else:
+            user = None if about.user is None else as_id(loaded, about.user, "user")
+        if about.ratings is not None:
+            return sent_person(loaded, user, about.ratings)
+        return stored_person(loaded, user, {} if user is None else self.storage.changes(user))
 
     async def look(self, answer: Callable[[Loaded], T]) -> T:
         """Answer a question about the model."""

@@ -23,6 +23,24 @@ def rated(page) -> list[str]:
     return page.locator(".rated .name").all_inner_texts()
 
 
+def enter_key(page, key: str) -> None:
+    page.locator("#door-key").fill(key)
+    page.keyboard.press("Enter")
+
+
+@pytest.fixture
+def behind_a_door(chromium, number_folder, tmp_path):
+    """The page of a service that asks for a key, its address, and the key."""
+    copy = shutil.copytree(number_folder, tmp_path / "model")
+    secret = new_key(tmp_path / "keys.json", "page", "read")
+    with running(copy, "--keys", str(tmp_path / "keys.json"), log=tmp_path / "log") as service:
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(service.address)
+        yield page, service.address, secret
+        context.close()
+
+
 def answer(page, level: int) -> None:
     """Answer the question and wait until its item is among the rated."""
     before = len(rated(page))
@@ -300,51 +318,34 @@ class TestSafety:
             context.close()
             assert watched.problems == []
 
-    def test_a_key_is_asked_for_and_kept_in_the_tab(self, chromium, number_folder, tmp_path):
-        copy = shutil.copytree(number_folder, tmp_path / "model")
-        secret = new_key(tmp_path / "keys.json", "page", "read")
-        with running(copy, "--keys", str(tmp_path / "keys.json"), log=tmp_path / "log") as service:
-            context = chromium.new_context()
-            page = context.new_page()
-            page.goto(service.address)
-            page.wait_for_selector("dialog[open]")
-            page.locator("#door-key").fill(secret)
-            page.keyboard.press("Enter")
-            page.wait_for_selector(".cards > li")
-            assert page.evaluate("localStorage.getItem('doublefeature.key')") is None
-            context.close()
-            assert secret not in (tmp_path / "log").read_text()
+    def test_a_key_is_asked_for_and_kept_in_the_tab(self, behind_a_door, tmp_path):
+        page, _, secret = behind_a_door
+        page.wait_for_selector("dialog[open]")
+        enter_key(page, secret)
+        page.wait_for_selector(".cards > li")
+        assert page.evaluate("localStorage.getItem('doublefeature.key')") is None
+        assert secret not in (tmp_path / "log").read_text()
 
-    def test_a_wrong_key_is_said_to_be_wrong(self, chromium, number_folder, tmp_path):
-        copy = shutil.copytree(number_folder, tmp_path / "model")
-        secret = new_key(tmp_path / "keys.json", "page", "read")
-        with running(copy, "--keys", str(tmp_path / "keys.json"), log=tmp_path / "log") as service:
-            context = chromium.new_context()
-            page = context.new_page()
-            page.goto(service.address)
-            page.locator("#door-key").fill("wrong")
-            page.keyboard.press("Enter")
-            page.wait_for_selector("#door-told:has-text('not accepted')")
-            page.locator("#door-key").fill("schlüssel✓")
-            page.keyboard.press("Enter")
-            page.wait_for_selector("#door-told:has-text('plain letters')")
-            assert page.evaluate("sessionStorage.length") == 0
-            page.keyboard.press("Escape")
-            page.wait_for_selector(".callout:has-text('asks for a key')")
-            assert page.locator("dialog[open]").count() == 0
-            page.get_by_role("button", name="Enter a key").click()
-            page.locator("#door-key").fill(secret)
-            page.keyboard.press("Enter")
-            page.wait_for_selector(".cards > li")
-            page.evaluate("sessionStorage.clear()")
-            page.goto(f"{service.address}docs.html")
-            route = page.locator(".route", has_text="/api/v1/model").first
-            route.locator("summary").click()
-            route.get_by_role("button", name="Send").click()
-            page.locator("#door-key").fill(secret)
-            page.keyboard.press("Enter")
-            page.wait_for_selector("pre:has-text('200')")
-            context.close()
+    def test_a_wrong_key_is_said_to_be_wrong(self, behind_a_door):
+        page, address, secret = behind_a_door
+        enter_key(page, "wrong")
+        page.wait_for_selector("#door-told:has-text('not accepted')")
+        enter_key(page, "schlüssel✓")
+        page.wait_for_selector("#door-told:has-text('plain letters')")
+        assert page.evaluate("sessionStorage.length") == 0
+        page.keyboard.press("Escape")
+        page.wait_for_selector(".callout:has-text('asks for a key')")
+        assert page.locator("dialog[open]").count() == 0
+        page.get_by_role("button", name="Enter a key").click()
+        enter_key(page, secret)
+        page.wait_for_selector(".cards > li")
+        page.evaluate("sessionStorage.clear()")
+        page.goto(f"{address}docs.html")
+        route = page.locator(".route", has_text="/api/v1/model").first
+        route.locator("summary").click()
+        route.get_by_role("button", name="Send").click()
+        enter_key(page, secret)
+        page.wait_for_selector("pre:has-text('200')")
 
 
 def test_levels_that_are_words(chromium, tmp_path):
