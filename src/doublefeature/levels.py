@@ -103,7 +103,8 @@ def infer_levels(labels: Sequence[Hashable], n_ratings: int, source: str) -> Lev
         return check_levels(even)
     if not 2 <= len(seen) <= _MOST_UNEVEN:
         what = f"{len(seen)} distinct rating(s) from {seen[0]:g} to {seen[-1]:g}"
-        raise RatingsError(f"{source}: {what} fit no usual scale. Pass levels, such as '0..100'.")
+        remedy = f"Round them, or pass levels that hold them all, {MAX_LEVELS} at most, such as '0..100'"
+        raise RatingsError(f"{source}: {what} fit no usual scale. {remedy}.")
     return check_levels(seen)
 
 
