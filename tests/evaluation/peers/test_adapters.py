@@ -160,6 +160,21 @@ def test_myfm_gives_unseen_levels_no_probability():
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-6)
 
 
+def test_myfm_answers_are_the_packages_own(rng):
+    myfm, sparse = pytest.importorskip("myfm"), pytest.importorskip("scipy.sparse")
+    from doublefeature.evaluation.peers.myfm import level_shares
+
+    n_users, n_items = 20, 8
+    users, items = (rng.integers(0, n, 300) for n in (n_users, n_items))
+    rated = sparse.csr_matrix(rng.random((n_users, n_items)) * (rng.random((n_users, n_items)) < 0.4))
+    columns = sparse.hstack([sparse.identity(n_users), rated]).tocsr()
+    blocks = [myfm.RelationBlock(users, columns), myfm.RelationBlock(items, sparse.identity(n_items, format="csr"))]
+    model = myfm.MyFMOrderedProbit(rank=3, random_seed=1)
+    model.fit(None, rng.integers(0, 4, 300), blocks, n_iter=12, n_kept_samples=6)
+    theirs = model.predict_proba(None, blocks)
+    np.testing.assert_allclose(level_shares(model.predictor_.samples, columns, users, items), theirs, atol=1e-12)
+
+
 def test_myfm_describes_a_user_by_the_items_rated_in_training():
     if find_spec("scipy") is None:
         pytest.skip("scipy is not installed")

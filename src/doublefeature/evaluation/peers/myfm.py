@@ -2,21 +2,25 @@ r"""Bayesian factorisation machine with ordered probit by myFM, the nearest rela
 
 A rating's latent score is w_u + w_i + v_u · v_i plus noise, with learnt cutpoints. In the SVD++ form a user is
 also described by the items rated in the training part, each with weight |N_u|^{−1/2}: these items have a weight and a
-vector of their own in that role.
+vector of their own in that role. Answers are computed here from the package's own samples: what it says of a pair is
+the same to the last digits, and takes it three times as long.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from doublefeature.evaluation.peers.base import Answer, Codes, Fitted, Peer, Rows, Settings, allowed_threads
+from doublefeature.evaluation.peers.base import Answer, Codes, Fitted, Peer, Rows, Settings
 from doublefeature.posterior.prediction import level_values
 from doublefeature.ratings import Ratings
 
 RANKS = (8, 16, 32)
+_BLOCK = 1024
 
 
 def _user_columns(train: Ratings, implicit: bool) -> Any:
@@ -54,10 +58,32 @@ def _fit(train: Ratings, settings: Settings, seed: int) -> Fitted:
 
     def answer(users: Codes, items: Codes) -> Answer:
         proba = np.zeros((users.size, train.n_levels))
-        proba[:, seen] = model.predict_proba(None, blocks(users, items), n_workers=allowed_threads())
+        proba[:, seen] = level_shares(model.predictor_.samples, user_columns, users, items)
         return Answer(proba @ values, proba)
 
     return answer
+
+
+def level_shares(samples: Sequence[Any], user_columns: Any, users: Codes, items: Codes) -> NDArray[np.float64]:
+    """Return the level probabilities of pairs, averaged over samples; items are columns after those of users."""
+    from scipy.special import ndtr
+
+    asked, rows = np.unique(users, return_inverse=True)
+    columns = user_columns[asked]
+    squares, n_columns = columns.multiply(columns), columns.shape[1]
+    below = np.zeros((users.size, samples[0].cutpoints[0].size))
+    for sample in samples:
+        weights, vectors = np.asarray(sample.w), np.asarray(sample.V)
+        of_users, of_items = columns @ vectors[:n_columns], vectors[n_columns:]
+        among_own = (of_users**2).sum(axis=1) - squares @ (vectors[:n_columns] ** 2).sum(axis=1)
+        alone = sample.w0 + columns @ weights[:n_columns] + 0.5 * among_own
+        for first in range(0, users.size, _BLOCK):
+            block = slice(first, first + _BLOCK)
+            row, item = rows[block], items[block]
+            together = np.einsum("ij,ij->i", of_users[row], of_items[item])
+            score = alone[row] + weights[n_columns:][item] + together
+            below[block] += ndtr(sample.cutpoints[0] - score[:, None])
+    return np.diff(below / len(samples), axis=1, prepend=0.0, append=1.0)
 
 
 def _import() -> None:
