@@ -37,6 +37,35 @@ def test_other_columns_are_kept(tmp_path):
     assert table == {1: {"title": "Alien", "genres": "Horror"}}
 
 
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("1::Alien (1979)::Horror|Sci-Fi\n", {"title": "Alien (1979)", "genres": "Horror|Sci-Fi"}),
+        ("1,Alien (1979),Horror\n", {"title": "Alien (1979)", "genres": "Horror"}),
+        (
+            "1|Alien (1979)|01-Jan-1979||address|0|1|0|0|0|0|0|0|0|0|0|1|0|0|0|1|1|0|0\n",
+            {"title": "Alien (1979)", "released": "01-Jan-1979", "genres": "Action|Horror|Sci-Fi|Thriller"},
+        ),
+        ("1|Alien (1979)|a|b\n", {"title": "Alien (1979)", "column 3": "a", "column 4": "b"}),
+        ("1|Alien|x\n", {"title": "Alien", "column 3": "x"}),
+    ],
+)
+def test_films_of_movielens_have_names(tmp_path, text, row):
+    assert read_items(write(tmp_path, text)) == {1: row}
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("1::F::25::10::48067\n", {"gender": "F", "age": "25", "occupation": "10", "zip": "48067"}),
+        ("1|25|F|writer|48067\n", {"age": "25", "gender": "F", "occupation": "writer", "zip": "48067"}),
+        ("1|25|x|writer|48067\n", {"column 2": "25", "column 3": "x", "column 4": "writer", "column 5": "48067"}),
+    ],
+)
+def test_users_of_movielens_have_names(tmp_path, text, row):
+    assert read_users(write(tmp_path, text)) == {1: row}
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_frames(frame):
     table = read_items(frame({"movieId": ["01", "2"], "Title": ["Alien", None], "year": [1979, 1995]}))

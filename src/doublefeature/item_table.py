@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Hashable
+import re
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,31 @@ ItemTable = dict[Hashable, dict[str, str]]
 
 MOST_BYTES = 256 * 2**20
 
+_GENRES = (
+    *(
+        "unknown",
+        "Action",
+        "Adventure",
+        "Animation",
+        "Children's",
+        "Comedy",
+        "Crime",
+        "Documentary",
+        "Drama",
+        "Fantasy",
+    ),
+    *("Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
+)
+"""What the last columns of MovieLens-100K's table of films stand for, 1 where a film has the genre."""
+_DATED = re.compile(r"\(\d{4}\)\s*$")
+
 
 def read_items(source: str | os.PathLike[str] | Any) -> ItemTable:
     """Read a table whose first column, or the one named like an item id, holds item ids: a text file, or a frame.
 
     With or without header; separators `::`, tab, `|`, `;` and `,`; UTF-8, or Latin-1 as MovieLens has it. Without a
-    header the second column is the title, and others are `column 3`, `column 4`, ….
+    header the second column is the title, and others are `column 3`, `column 4`, …; in the tables of MovieLens, which
+    have none, films have `genres` too, and users `age`, `gender`, `occupation` and `zip`.
     """
     return _read(source, "item")
 
@@ -45,14 +65,11 @@ def _read(source: str | os.PathLike[str] | Any, role: str) -> ItemTable:
     first = [plain(cell) for cell in rows[0]]
     ids = (*KNOWN_NAMES[role], "id")
     has_header = name == "frame" or any(cell in ids for cell in first)
-    columns = rows[0] if has_header else ["id", *(f"column {k}" for k in range(2, len(first) + 1))]
+    columns, body = (rows[0], rows[1:]) if has_header else _named(rows, role)
     at = next((k for k, cell in enumerate(first) if cell in ids), 0)
     names = [column.strip() for column in columns]
     if role == "item":
         names = ["title" if plain(column) in KNOWN_NAMES["title"] else column for column in names]
-        if not has_header and len(names) > 1:
-            names[1] = "title"
-    body = rows[1:] if has_header else rows
     given = [row[at] for row in body]
     labels = given if name == "frame" else ids_of([cell.strip() for cell in given])
     table: ItemTable = {}
@@ -62,6 +79,26 @@ def _read(source: str | os.PathLike[str] | Any, role: str) -> ItemTable:
         cells = zip(names, row, strict=False)
         table[label] = {key: _cell(cell) for k, (key, cell) in enumerate(cells) if k != at}
     return table
+
+
+def _named(rows: list[list[Any]], role: str) -> tuple[Sequence[str], list[list[Any]]]:
+    """Return names for the columns of a table without header, and its rows; MovieLens is known by its look."""
+    first = [cell.strip() for cell in rows[0]]
+    if role == "item" and len(first) > 1 and _DATED.search(first[1]):
+        if len(first) == 3:
+            return ("id", "title", "genres"), rows
+        if len(first) == 5 + len(_GENRES) and set(first[5:]) <= {"0", "1"}:
+            return ("id", "title", "released", "genres"), [[*row[:3], _genres(row[5:])] for row in rows]
+    if role == "user" and len(first) == 5 and first[1] in ("F", "M"):
+        return ("id", "gender", "age", "occupation", "zip"), rows
+    if role == "user" and len(first) == 5 and first[2] in ("F", "M"):
+        return ("id", "age", "gender", "occupation", "zip"), rows
+    second = "title" if role == "item" else "column 2"
+    return ["id", second, *(f"column {k}" for k in range(3, len(first) + 1))], rows
+
+
+def _genres(flags: list[str]) -> str:
+    return "|".join(name for name, flag in zip(_GENRES, flags, strict=False) if flag.strip() == "1")
 
 
 def _cell(value: Any) -> str:
