@@ -19,30 +19,18 @@ from pathlib import Path
 import numpy as np
 
 from doublefeature import DoubleFeature, Schedule, load_dataset, read_items, with_covariates
-from doublefeature.evaluation.baselines import Predicted, fit_baselines
-from doublefeature.evaluation.bootstrap import Ratio, Scores, judge_tallies, paired_difference
+from doublefeature.evaluation.baselines import fit_baselines
+from doublefeature.evaluation.bootstrap import Scores, paired_difference
 from doublefeature.evaluation.predictors import ModelPredictor
-from doublefeature.evaluation.splits import Split, make_splits
+from doublefeature.evaluation.scores import score_predictions
+from doublefeature.evaluation.splits import make_splits
 from doublefeature.posterior.prediction import level_values
 from doublefeature.ratings import Covariates
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 TABLES = {"ml-1m": "movies.dat", "ml-latest-small": "movies.csv"}
 COLUMNS = "genres,year"
-
-
-def tallies(split: Split, predicted: Predicted, codes: np.ndarray) -> Scores:
-    """Return log score, RPS and RMSE, to be resampled by these codes."""
-    _, _, truth = (column.astype(np.int64) for column in split.test.triples())
-    beyond = predicted.proba.cumsum(axis=1) - (np.arange(predicted.proba.shape[1]) >= truth[:, None])
-    losses = np.log(np.maximum(predicted.proba[np.arange(truth.size), truth], 1e-12))
-    squares = (predicted.mean - level_values(split.test.levels)[truth]) ** 2
-    found = {
-        "log score": Ratio.of(codes, losses),
-        "RPS": Ratio.of(codes, (beyond**2).sum(axis=1)),
-        "RMSE": Ratio.of(codes, squares, root=True),
-    }
-    return judge_tallies(truth.size, found)
+SHOWN = ("log_score", "rps", "rmse")
 
 
 def main() -> None:
@@ -60,7 +48,7 @@ def main() -> None:
     judged: dict[tuple[str, str], list[Scores]] = {}
     for seed in range(told.seeds):
         split = make_splits(known, "cold-items", seed=seed)[0]
-        users, items, _ = (column.astype(np.int64) for column in split.test.triples())
+        users, items, truth = (column.astype(np.int64) for column in split.test.triples())
         films = np.unique(items).size
         print(f"split {seed}: {len(split.train)} ratings, {len(split.test)} of {films} cold films judged", flush=True)
         answers = {one.name: one.predict(users, items) for one in fit_baselines(split.train)}
@@ -70,15 +58,17 @@ def main() -> None:
             model = DoubleFeature(schedule=plan, seed=seed).fit(train)
             print(f"  {name} {COLUMNS}: {time.perf_counter() - clock:.0f} s", flush=True)
             answers[name] = ModelPredictor(model).predict(users, items)
-        for method, predicted in answers.items():
+        values = level_values(known.levels)
+        for method, (proba, mean) in answers.items():
             for by, codes in (("users", users), ("films", items)):
-                judged.setdefault((method, by), []).append(tallies(split, predicted, codes))
-    for (method, by), found in judged.items():
+                found = score_predictions(proba, truth, codes, values, mean=mean)
+                judged.setdefault((method, by), []).append(found)
+    for (method, by), parts in judged.items():
         if by == "users":
-            means = {name: np.mean([part[name].value for part in found]) for name in found[0].estimates}
+            means = {name: np.mean([part[name].value for part in parts]) for name in SHOWN}
             print(f"{method:12}" + "".join(f"  {name} {value:.4f}" for name, value in means.items()))
     for by in ("users", "films"):
-        for name in ("log score", "RPS", "RMSE"):
+        for name in SHOWN:
             gap = paired_difference(judged["with", by], judged["without", by], name)
             print(f"with less without, {name}: {gap.value:+.4f} ± {gap.error:.4f} (drawing {by})")
 

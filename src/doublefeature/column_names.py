@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 _PEOPLE = (
@@ -24,6 +25,8 @@ KNOWN_NAMES = {
 }
 """By role, from the plainest name on; case, spaces, `_`, `-` and other marks do not count."""
 
+_YEAR_AT_END = re.compile(r"\((\d{4})\)\s*$")
+
 
 def plain(name: object) -> str:
     """Return a column's name as it is looked up: letters and digits only, in lower case."""
@@ -34,3 +37,9 @@ def known_column(role: str, names: Sequence[object]) -> int | None:
     """Return the position of the column that goes by the plainest known name of a role, None if none does."""
     found = [plain(name) for name in names]
     return next((found.index(name) for name in KNOWN_NAMES[role] if name in found), None)
+
+
+def year_at_end(title: str) -> str:
+    """Return the year that a title ends in, as in `Alien (1979)`, empty if it ends in none."""
+    found = _YEAR_AT_END.search(title)
+    return found.group(1) if found else ""

@@ -8,7 +8,6 @@ missing cell is 0 throughout: it says nothing.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -16,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from doublefeature.column_names import year_at_end
 from doublefeature.errors import SettingsError, show
 from doublefeature.ratings import Covariates, Ratings
 from doublefeature.readers import RatingsFolder
@@ -30,7 +30,6 @@ MOST = 60
 RAREST = 5
 """A category that fewer rows have is left out."""
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "\\n", "?", "(no genres listed)"})
-_YEAR_AT_END = re.compile(r"\((\d{4})\)\s*$")
 
 
 R = TypeVar("R", Ratings, RatingsFolder)
@@ -122,9 +121,9 @@ def _cells(rows: list[Mapping[str, str]], name: str, role: str) -> list[str]:
     known = dict.fromkeys(column for row in rows for column in row)
     if name in known:
         return [row.get(name, "").strip() for row in rows]
-    years = [_YEAR_AT_END.search(row.get("title", "")) for row in rows]
+    years = [year_at_end(row.get("title", "")) for row in rows]
     if name == YEAR and any(years):
-        return [found.group(1) if found else "" for found in years]
+        return years
     raise SettingsError(f"the table of {role}s has no column {show(name)}. It has {', '.join(map(str, known))}.")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import narwhals as nw
 
 from doublefeature._delimited import SEPARATORS, display_name, find_separator, ids_of, opened
-from doublefeature.column_names import KNOWN_NAMES, plain
+from doublefeature.column_names import KNOWN_NAMES, plain, year_at_end
 from doublefeature.errors import RatingsError, show
 
 ItemTable = dict[Hashable, dict[str, str]]
@@ -22,22 +21,10 @@ ItemTable = dict[Hashable, dict[str, str]]
 MOST_BYTES = 256 * 2**20
 
 _GENRES = (
-    *(
-        "unknown",
-        "Action",
-        "Adventure",
-        "Animation",
-        "Children's",
-        "Comedy",
-        "Crime",
-        "Documentary",
-        "Drama",
-        "Fantasy",
-    ),
-    *("Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
+    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
+    *("Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
 )
 """What the last columns of MovieLens-100K's table of films stand for, 1 where a film has the genre."""
-_DATED = re.compile(r"\(\d{4}\)\s*$")
 
 
 def read_items(source: str | os.PathLike[str] | Any) -> ItemTable:
@@ -84,15 +71,14 @@ def _read(source: str | os.PathLike[str] | Any, role: str) -> ItemTable:
 def _named(rows: list[list[Any]], role: str) -> tuple[Sequence[str], list[list[Any]]]:
     """Return names for the columns of a table without header, and its rows; MovieLens is known by its look."""
     first = [cell.strip() for cell in rows[0]]
-    if role == "item" and len(first) > 1 and _DATED.search(first[1]):
+    if role == "item" and len(first) > 1 and year_at_end(first[1]):
         if len(first) == 3:
             return ("id", "title", "genres"), rows
         if len(first) == 5 + len(_GENRES) and set(first[5:]) <= {"0", "1"}:
             return ("id", "title", "released", "genres"), [[*row[:3], _genres(row[5:])] for row in rows]
-    if role == "user" and len(first) == 5 and first[1] in ("F", "M"):
-        return ("id", "gender", "age", "occupation", "zip"), rows
-    if role == "user" and len(first) == 5 and first[2] in ("F", "M"):
-        return ("id", "age", "gender", "occupation", "zip"), rows
+    for who in (("gender", "age"), ("age", "gender")):
+        if role == "user" and len(first) == 5 and first[1 + who.index("gender")] in ("F", "M"):
+            return ("id", *who, "occupation", "zip"), rows
     second = "title" if role == "item" else "column 2"
     return ["id", second, *(f"column {k}" for k in range(3, len(first) + 1))], rows
 
