@@ -1,6 +1,7 @@
 """Components of who rated what."""
 
 import numpy as np
+import pytest
 
 from doublefeature.config import preset
 from doublefeature.model.choices import choice_components, choices_in, traits_of
@@ -30,10 +31,13 @@ def test_the_first_component_tells_the_camps_apart() -> None:
         assert np.allclose(components[rows].std(axis=0), 1.0, atol=1e-5)
 
 
-def test_nothing_is_known_of_those_without_ratings() -> None:
-    of_users, of_items = choice_components(choices_in(two_camps().arrays), 3)
-    assert not of_users[5].any()
-    assert not of_items[7].any()
+def test_those_without_ratings_are_like_those_who_are_rated_about() -> None:
+    arrays = two_camps().arrays
+    of_users, of_items = choice_components(choices_in(arrays), 3)
+    by_user = [of_users[user] for user in arrays.user_codes.tolist()]
+    by_item = [of_items[item] for item in arrays.item_codes.tolist()]
+    assert of_users[5] == pytest.approx(np.mean(by_user, axis=0), abs=2e-6)
+    assert of_items[7] == pytest.approx(np.mean(by_item, axis=0), abs=2e-6)
 
 
 def test_what_chance_may_have_made_does_not_count() -> None:

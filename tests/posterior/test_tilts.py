@@ -56,8 +56,10 @@ class TestProjection:
         unshifted = found.traits(rated_by(ratings, 0))[:-1] + found.shift
         assert np.abs(unshifted - model.user_traits[0, :-1]).max() > 0.02
 
-    def test_without_ratings_nothing_is_known(self, ratings, model):
-        assert not project_users(ratings.arrays, model.user_traits).traits(np.zeros(0, np.int64)).any()
+    def test_without_ratings_traits_are_the_mean_over_ratings(self, ratings, model):
+        nothing = project_users(ratings.arrays, model.user_traits).traits(np.zeros(0, np.int64))
+        counts = np.diff(ratings.arrays.user_ptr)
+        assert nothing == pytest.approx(np.average(model.user_traits, axis=0, weights=counts), abs=1e-6)
 
     def test_choices_that_tell_nothing(self):
         users, items = np.indices((12, 9)).reshape(2, -1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.model.choices import choices_in
+from doublefeature.model.choices import choices_in, mean_over_ratings
 from doublefeature.ratings import RatingArrays
 
 FloatArray = NDArray[np.float64]
@@ -30,11 +30,12 @@ class Projection:
     shift: FloatArray  # (components,)
     slope: float  # of the last trait in the logarithm of 1 + the number of ratings
     start: float
+    empty: FloatArray  # (components + 1,) the traits of a row without ratings
 
     def traits(self, codes: Codes) -> FloatArray:
-        """Return the traits of a row with ratings of these others: (components + 1,), all 0 without any."""
+        """Return the traits of a row with ratings of these others: (components + 1,)."""
         if codes.size == 0:
-            return np.zeros(self.shift.size + 1)
+            return self.empty
         components = self.loadings[codes].sum(axis=0) / np.sqrt(codes.size) - self.shift
         return np.append(components, self.start + self.slope * np.log1p(codes.size))
 
@@ -53,7 +54,8 @@ def _project(traits: FloatArray, times: Callable[[FloatArray], FloatArray], side
     counts, others = np.diff(sides[0]), np.diff(sides[1])
     raw, shift = _unshifted(traits[:, :-1], counts)
     loadings = times(_over_root(raw, counts))
-    return _projection(_over_root(loadings, others), others, raw, shift, _count_line(traits[:, -1], counts))
+    rest = (*_count_line(traits[:, -1], counts), mean_over_ratings(traits, counts))
+    return _projection(_over_root(loadings, others), others, raw, shift, rest)
 
 
 def _over_root(rows: FloatArray, counts: Codes) -> FloatArray:
@@ -72,13 +74,13 @@ def _unshifted(standard: FloatArray, counts: Codes) -> tuple[FloatArray, FloatAr
 
 
 def _projection(
-    loadings: FloatArray, others: Codes, raw: FloatArray, shift: FloatArray, line: tuple[float, float]
+    loadings: FloatArray, others: Codes, raw: FloatArray, shift: FloatArray, rest: tuple[float, float, FloatArray]
 ) -> Projection:
     """Divide loadings S V by S², the squared length they have over that of U; where that is 0 nothing is told."""
     lengths, wanted = (loadings**2).sum(axis=0), (raw**2).sum(axis=0)
     told = lengths > _LEAST * wanted
     per_square = np.where(told, wanted / np.where(told, lengths, 1.0), 0.0)
-    return Projection(_over_root(loadings * per_square, others), np.where(told, shift, 0.0), *line)
+    return Projection(_over_root(loadings * per_square, others), np.where(told, shift, 0.0), *rest)
 
 
 def _count_line(trait: FloatArray, counts: Codes) -> tuple[float, float]:

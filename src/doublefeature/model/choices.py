@@ -67,7 +67,8 @@ def choices_in(arrays: RatingArrays) -> Choices:
 def choice_components(choices: Choices, rank: int, least: float = 0.0) -> tuple[FloatArray, FloatArray]:
     """Return (users, rank + 1) and (items, rank + 1) components of choices, and the log number of ratings last.
 
-    All have mean 0 and variance 1; those not `least` times as large as chance would make them are 0.
+    All have mean 0 and variance 1 over rows with ratings; those not `least` times as large as chance would make them
+    are 0. Rows without ratings have the mean over ratings.
     """
     n_users, n_items = choices.user_ptr.size - 1, choices.item_ptr.size - 1
     by_user, by_item = (np.sqrt(np.maximum(np.diff(one), 1.0)) for one in (choices.user_ptr, choices.item_ptr))
@@ -128,14 +129,24 @@ def check_covariates(priors: Priors, covariates: Covariates) -> None:
         raise SettingsError("with item covariates every feature has log odds of its own: do not learn item_rate.")
 
 
+def mean_over_ratings(components: FloatArray, counts: NDArray[np.int64]) -> FloatArray:
+    """Return what a row without ratings is taken to have: the mean of the others, each as often as it was rated.
+
+    What is asked about it are ratings somebody is going to give, and those go to rows that are chosen often.
+    """
+    mean: FloatArray = np.round(counts @ components / max(float(counts.sum()), 1.0), _DECIMALS) + 0.0
+    return mean
+
+
 def _with_counts(found: FloatArray, counts: NDArray[np.int64], rank: int) -> FloatArray:
-    """Return components and log counts of rows with ratings; a row without any has 0 throughout: nothing is known."""
+    """Return components and log counts of rows with ratings, and of the others what they are taken to have."""
     rated = counts > 0
     components = np.zeros((found.shape[0], rank + 1))
     if rated.any():
         components[rated, : found.shape[1]] = _standard(found[rated])
         components[rated, rank] = _standard(np.log1p(counts[rated])[:, None])[:, 0]
     rounded: FloatArray = np.round(components, _DECIMALS) + 0.0
+    rounded[~rated] = mean_over_ratings(rounded, counts)
     return rounded
 
 
