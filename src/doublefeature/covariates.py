@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from doublefeature.column_names import year_at_end
 from doublefeature.errors import SettingsError, show
-from doublefeature.ratings import Covariates, Ratings
+from doublefeature.outline import Covariates, Outline
+from doublefeature.ratings import Ratings
 from doublefeature.readers import RatingsFolder
 
 FloatArray = NDArray[np.float64]
@@ -55,24 +56,24 @@ def with_covariates(
         what the cells look like. `year` is taken from titles that end in a year where there is no such column.
     unrated
         Users and items of the tables that have no ratings become known ones too, so that a model can answer for them
-        by their columns. Of files that workers read, only those with ratings are known.
+        by their columns.
     """
     of_user, of_item = _names(user_covariates, "user"), _names(item_covariates, "item")
 
-    def encode(user_ids: Sequence[Hashable], item_ids: Sequence[Hashable]) -> Covariates:
-        user_names, of_users = _encode(users, user_ids, of_user, "user")
-        item_names, of_items = _encode(items, item_ids, of_item, "item")
-        return Covariates(of_users, of_items, user_names, item_names)
+    def describe(outline: Outline) -> Outline:
+        if of_user:
+            check_match(users, outline.users, "user")
+        if of_item:
+            check_match(items, outline.items, "item")
+        if unrated:
+            outline = outline.with_unrated(users if of_user and users else (), items if of_item and items else ())
+        user_names, of_users = _encode(users, outline.users, of_user, "user")
+        item_names, of_items = _encode(items, outline.items, of_item, "item")
+        return replace(outline, covariates=Covariates(of_users, of_items, user_names, item_names))
 
     if isinstance(ratings, RatingsFolder):
-        return replace(ratings, covariates=encode)
-    if of_user:
-        check_match(users, ratings.users, "user")
-    if of_item:
-        check_match(items, ratings.items, "item")
-    if unrated:
-        ratings = ratings.with_unrated(users if of_user and users else (), items if of_item and items else ())
-    return replace(ratings, covariates=encode(ratings.users, ratings.items))
+        return replace(ratings, describe=describe)
+    return ratings.with_outline(describe(ratings.outline))
 
 
 def check_match(table: Rows | None, ids: Sequence[Hashable], role: str) -> int:
@@ -101,7 +102,6 @@ def _encode(
 ) -> tuple[tuple[str, ...], FloatArray | None]:
     if not wanted:
         return (), None
-    check_match(table, ids, role)
     rows = [(table or {}).get(label, {}) for label in ids]
     names: list[str] = []
     parts: list[FloatArray] = []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from doublefeature._rows import id_problem, id_table, order_ids
 from doublefeature.levels import Levels
 
 if TYPE_CHECKING:
@@ -49,6 +50,27 @@ class Outline:
     def n_ratings(self) -> int:
         """Number of ratings."""
         return int(self.user_ptr[-1])
+
+    def with_unrated(self, users: Iterable[Hashable] = (), items: Iterable[Hashable] = ()) -> Outline:
+        """Return it with more ids, which have no ratings and come after the others; those known are left out."""
+        more_users, more_items = _new_ids(users, self.users), _new_ids(items, self.items)
+        return replace(
+            self,
+            users=id_table((*self.users, *more_users), "user") if more_users else self.users,
+            items=id_table((*self.items, *more_items), "item") if more_items else self.items,
+            user_ptr=_longer(self.user_ptr, len(more_users)),
+            item_ptr=_longer(self.item_ptr, len(more_items)),
+        )
+
+
+def _new_ids(ids: Iterable[Hashable], known: Sequence[Hashable]) -> tuple[Hashable, ...]:
+    there = set(known)
+    return order_ids([label for label in ids if label not in there and id_problem(label) is None])[0]
+
+
+def _longer(starts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+    """Return where rows begin when so many empty ones follow."""
+    return np.concatenate([starts, np.full(rows, starts[-1])])
 
 
 def row_pointers(counts: NDArray[np.int64]) -> NDArray[np.int64]:

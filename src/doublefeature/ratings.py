@@ -22,12 +22,10 @@ from doublefeature._rows import (
     check_codes,
     encode,
     find_id,
-    id_problem,
     id_table,
     keep,
     knows_id,
     look_up,
-    order_ids,
     repeated,
     sort_by_user,
     sort_times,
@@ -256,20 +254,12 @@ class Ratings:
 
     def with_unrated(self, users: Iterable[Hashable] = (), items: Iterable[Hashable] = ()) -> Ratings:
         """Return the ratings with more ids, which have none and come after the others; those known are left out."""
-        more_users = _new_ids(users, self._user_index)
-        more_items = _new_ids(items, self._item_index)
-        if not (more_users or more_items):
-            return self
-        arrays = self.arrays._replace(
-            user_ptr=_longer(self.arrays.user_ptr, len(more_users)),
-            item_ptr=_longer(self.arrays.item_ptr, len(more_items)),
-        )
-        return replace(
-            self,
-            users=id_table((*self.users, *more_users), "user"),
-            items=id_table((*self.items, *more_items), "item"),
-            arrays=arrays,
-        )
+        return self.with_outline(self.outline.with_unrated(users, items))
+
+    def with_outline(self, outline: Outline) -> Ratings:
+        """Return the ratings with the ids and covariates of an outline that has the same ratings."""
+        arrays = self.arrays._replace(user_ptr=outline.user_ptr, item_ptr=outline.item_ptr)
+        return replace(self, users=outline.users, items=outline.items, arrays=arrays, covariates=outline.covariates)
 
     def split(self, test_share: float = 0.2, seed: int = 0) -> tuple[Ratings, Ratings]:
         """Split at random by rating into a training and a test part, with the same id tables."""
@@ -328,15 +318,6 @@ def drawn_at_random(n_ratings: int, share: float, seed: int) -> NDArray[np.int64
     if not 0 < number(share) < 1:
         raise SettingsError(f"test_share must lie between 0 and 1, got {show(share)}.")
     return _generator(seed).permutation(n_ratings)[: round(share * n_ratings)]
-
-
-def _new_ids(ids: Iterable[Hashable], known: dict[Hashable, int]) -> tuple[Hashable, ...]:
-    return order_ids([label for label in ids if label not in known and id_problem(label) is None])[0]
-
-
-def _longer(starts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-    """Return where rows begin when so many empty ones follow."""
-    return np.concatenate([starts, np.full(rows, starts[-1])])
 
 
 def _both_views(by_user: ByUser, n_items: int) -> RatingArrays:

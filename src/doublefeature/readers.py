@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import narwhals as nw
 import numpy as np
@@ -28,7 +28,8 @@ from doublefeature._rows import RawRows, encode
 from doublefeature.column_names import known_column
 from doublefeature.errors import MissingExtraError, RatingsError, show
 from doublefeature.levels import Level, Levels, check_levels, number
-from doublefeature.ratings import Covariates, Duplicates, Ratings
+from doublefeature.outline import Outline
+from doublefeature.ratings import Duplicates, Ratings
 
 _NEEDED = ("user", "item", "rating")
 
@@ -164,6 +165,7 @@ class Reading:
         return join_rows([named_rows(self.rows(file), show_name(file)) for file in files], source)
 
 
+@final
 @dataclass(frozen=True)
 class RatingsFolder:
     """A folder of ratings files that are not read yet: by workers, each some of them, or here as a whole."""
@@ -171,16 +173,14 @@ class RatingsFolder:
     path: Path
     reading: Reading = Reading()
     duplicates: Duplicates = "error"
-    covariates: Callable[[Sequence[Hashable], Sequence[Hashable]], Covariates] | None = None
-    """What is known of users and items besides, given their ids."""
+    describe: Callable[[Outline], Outline] | None = None
+    """Puts what is known of users and items beside their ids."""
 
     def read(self) -> Ratings:
         """Read all files here."""
         rows = self.reading.folder_rows(part_files(self.path), display_name(self.path))
         ratings = ratings_of(rows, self.reading.levels, self.duplicates)
-        if self.covariates is None:
-            return ratings
-        return replace(ratings, covariates=self.covariates(ratings.users, ratings.items))
+        return ratings if self.describe is None else ratings.with_outline(self.describe(ratings.outline))
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,19 @@ def test_covariates(tmp_path):
     users = {f"u{k}": {"age": str(20 + k)} for k in range(50)}
     source = with_covariates(ratings_folder(folder), users=users, user_covariates=["age"])
     settings = {**SETTINGS, "priors": preset("full"), "preset": "full"}
-    made, _ = create_in_parts(ThreadTeam(2), source, tmp_path / "parted", settings, 0.0)
-    assert made.outline.covariates.user_names == ("age",)
-    assert made.fingerprint == source.read().fingerprint
+    whole = with_covariates(read_ratings(folder), users=users, user_covariates=["age"])
+    for holdout in (0.0, 0.25):
+        team = ThreadTeam(2)
+        made, _ = create_in_parts(team, source, tmp_path / f"parted-{holdout}", settings, holdout)
+        train = whole.split(holdout, seed=SETTINGS["seed"])[0] if holdout else whole
+        assert made.outline.covariates.user_names == ("age",)
+        assert made.outline.users == whole.users
+        assert whole.outline.user_ptr[-2] == whole.n_ratings  # the last user has none
+        assert made.fingerprint == train.fingerprint
+        for rank, desk in enumerate(team.desks):
+            for mine, theirs in zip(desk.kept[SLICE], cut_slice(train.arrays, rank, 2), strict=True):
+                assert np.array_equal(mine, theirs)
+    assert source.read().fingerprint == whole.fingerprint
 
 
 @pytest.mark.parametrize("which", ["first", "last"])

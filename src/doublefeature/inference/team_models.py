@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -18,7 +17,6 @@ from doublefeature.inference.team_fit import TRIES, fit_by_team
 from doublefeature.inference.team_reading import Parts, read_parts, stream_parts
 from doublefeature.inference.teams import LostWorker, Team
 from doublefeature.model.choices import check_covariates
-from doublefeature.outline import Outline
 from doublefeature.posterior.store import ModelFolder
 from doublefeature.posterior.tables import ItemColumns
 from doublefeature.ratings import Ratings
@@ -116,21 +114,11 @@ def create_in_parts(
 def _create_once(
     team: Team, source: RatingsFolder, out: Path, settings: ModelSettings, holdout: float
 ) -> tuple[ModelFolder, Parts]:
-    read = read_parts(
+    parts = read_parts(
         team, source.path, source.reading, duplicates=source.duplicates, holdout=holdout, seed=settings["seed"]
     )
-    parts = _with_covariates(read, source)
+    if (describe := source.describe) is not None:
+        parts = parts._replace(train=describe(parts.train), heldout=parts.heldout and describe(parts.heldout))
     check_covariates(settings["priors"], parts.train.covariates)
     train, heldout = stream_parts(team, parts)
     return ModelFolder.create(out, ratings=train, heldout=heldout, **settings), parts
-
-
-def _with_covariates(parts: Parts, source: RatingsFolder) -> Parts:
-    if source.covariates is None:
-        return parts
-    found = source.covariates(parts.train.users, parts.train.items)
-
-    def given(outline: Outline) -> Outline:
-        return replace(outline, covariates=found)
-
-    return parts._replace(train=given(parts.train), heldout=parts.heldout and given(parts.heldout))
