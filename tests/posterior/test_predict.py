@@ -9,7 +9,7 @@ from doublefeature.inference.chain import sample
 from doublefeature.model.ordinal import level_cutpoints, level_probabilities
 from doublefeature.model.parameters import parameters_of
 from doublefeature.model.state import ITEM_SD, NOISE, USER_SD, members
-from doublefeature.posterior.draws import Posterior
+from doublefeature.posterior.draws import Posterior, with_item_shares
 from doublefeature.posterior.predict import (
     STRANGERS,
     add_level_probabilities,
@@ -137,6 +137,30 @@ class TestStrangers:
         found = predict_levels(posterior, np.array([user]), np.array([item]))[0]
         error = standard_error(posterior, user, item)
         assert (np.abs(found - enumerate_levels(draw, 2.5, user, item)) < 4.5 * error).all()
+
+    def test_strange_items_go_by_the_shares_of_ratings(self, rng):
+        counts = np.array([1, 20, 3, 0])
+        shares = counts / counts.sum()
+        draw = make_draw(rng, users=3, items=4, features=4)
+        posterior = with_item_shares(repeat_draw(draw, 1000), np.append(0, np.cumsum(counts)))
+        mean = np.average(draw.item_offset, weights=counts)
+        hyper = draw.hyper.copy()
+        hyper[ITEM_SD] = np.sqrt(np.average((draw.item_offset - mean) ** 2, weights=counts))
+        same = draw._replace(item_rate=shares @ members(draw.item_words, np.arange(4)), hyper=hyper)
+        found = predict_levels(posterior, np.array([1]), np.array([-1]))[0]
+        error = standard_error(posterior, 1, -1)
+        assert (np.abs(found - enumerate_levels(same, 2.5 + mean, 1, -1)) < 4.5 * error).all()
+        assert (np.abs(found - enumerate_levels(draw, 2.5, 1, -1)) > 4.5 * error).any()
+
+    @pytest.mark.parametrize("preset", ["full", "paper"])
+    def test_shares_come_with_the_model_of_choices(self, tmp_path, preset):
+        ratings, _ = simulate(Design(users=30, items=12), seed=1)
+        schedule = df.Schedule(sweeps=4, warmup=2, thin=1, chains=1, threads=1)
+        model = df.DoubleFeature(preset=preset, schedule=schedule).fit(ratings, out=tmp_path / "model")
+        alone = df.DoubleFeature(preset=preset, schedule=schedule).fit(ratings)
+        counts = np.diff(ratings.arrays.item_ptr) if preset == "full" else np.zeros(0)
+        for one in (model, alone, df.DoubleFeature.load(tmp_path / "model")):
+            assert np.allclose(one.posterior_.draws[0].item_shares * ratings.n_ratings, counts)
 
     def test_the_check_sees_a_wrong_rate(self, rng):
         draw = make_draw(rng, users=3, items=4, features=4)

@@ -22,7 +22,7 @@ from doublefeature.kernels.scene import MOVE_NAMES, Scene
 from doublefeature.kernels.sweep import build_plan, build_scene, prepare, sweep_once
 from doublefeature.model.choices import traits_of
 from doublefeature.model.state import NOISE, State, Traits, build_model, check_state, empty_state
-from doublefeature.posterior.draws import Draw, Posterior, Trace, draw_of, gather
+from doublefeature.posterior.draws import Draw, Posterior, Trace, draw_of, gather, with_item_shares
 from doublefeature.ratings import Ratings
 
 _HOT, _COLD = 3.0, 0.6
@@ -265,7 +265,8 @@ def sample(
     run_chains(job, lanes, progress=progress, stop=stop)
     model = build_model(priors, 0, 0, ratings.n_levels)
     traces = [trace for recorder in recorders if (trace := recorder.trace()) is not None]
-    return gather(model.base, [recorder.draws for recorder in recorders], traces, model.scales)
+    posterior = gather(model.base, [recorder.draws for recorder in recorders], traces, model.scales)
+    return with_item_shares(posterior, ratings.arrays.item_ptr) if priors.item_choices else posterior
 
 
 def _cool(scene: Scene, centre: float, share: float) -> None:

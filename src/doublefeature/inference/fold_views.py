@@ -60,6 +60,7 @@ def with_items(draw: Draw, rows: FoldedRows) -> Draw:
         item_offset=rows.offset,
         item_effect=rows.packed[: rows.filled[0]] if draw.graded else draw.item_effect,
         item_factor=rows.factor,
+        item_shares=np.zeros(0),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,7 @@ class Draw(NamedTuple):
     user_graded: bool = False
     user_factor: FloatArray = _NO_FACTORS  # (users, rank) u of the remainder; rank 0 without
     item_factor: FloatArray = _NO_FACTORS  # (items, rank) v
+    item_shares: FloatArray = _NO_EFFECTS  # (items,) of all ratings, where strange items go by them; known, not drawn
 
     @property
     def n_features(self) -> int:
@@ -210,3 +211,9 @@ def gather(
 ) -> Posterior:
     """Return the draws of several chains as one posterior."""
     return Posterior(base, [draw for chain in chains for draw in chain], list(traces), scales.copy())
+
+
+def with_item_shares(posterior: Posterior, item_ptr: Codes) -> Posterior:
+    """Return the draws with each item's share of the ratings, by which strange items are drawn."""
+    shares = np.diff(item_ptr) / max(int(item_ptr[-1]), 1)
+    return replace(posterior, draws=[draw._replace(item_shares=shares) for draw in posterior])

@@ -33,7 +33,7 @@ from doublefeature.model.state import State
 from doublefeature.posterior.card import card_text
 from doublefeature.posterior.creating import ModelParts, write_arrays, write_first_files
 from doublefeature.posterior.disk import PARTIAL, Disk, disk_problems, sole_writer, write_file
-from doublefeature.posterior.draws import Draw, Posterior, Trace
+from doublefeature.posterior.draws import Draw, Posterior, Trace, with_item_shares
 from doublefeature.posterior.loading import (
     MANIFEST,
     Contents,
@@ -233,7 +233,8 @@ class ModelFolder:
 
     def posterior(self) -> Posterior:
         """Return the draws and traces written so far."""
-        return gather_chains(self._manifest, self._loaded())
+        posterior = gather_chains(self._manifest, self._loaded())
+        return with_item_shares(posterior, self.outline.item_ptr) if self.priors.item_choices else posterior
 
     @property
     def resume_points(self) -> list[ResumePoint | None]:
@@ -370,7 +371,7 @@ def draws_digest(posterior: Posterior) -> str:
     """Return the SHA-256 of all draws, bit by bit: equal digests mean equal draws in the same order."""
     digest = hashlib.sha256()
     for draw in posterior:
-        for name, value in draw._asdict().items():
+        for name, value in draw._replace(item_shares=np.zeros(0))._asdict().items():
             array = np.asarray(value)
             digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
             digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())

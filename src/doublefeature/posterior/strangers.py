@@ -7,7 +7,11 @@ whose memberships and offset come from the prior given the draw:
            where users have grades,                                                 α ~ N(0, σ_α²)
     item:  P(member of feature k) = p_k, graded with w_ik ~ N(θ_k, σ_w²),            ρ ~ N(0, σ_ρ²)
 
-and likewise the factor of a user's noise, where users have their own: its logarithm is normal around 0 on a grid.
+Where choices of items are part of the model, what is rated is not the average item: a strange item is then like the
+item of a random rating, P(member of feature k) and the mean and spread of ρ being those over all ratings.
+
+The factor of a user's noise, where users have their own, comes from the prior too: its logarithm is normal around 0 on
+a grid.
 
 Offsets that are zero throughout a draw are not in the model, and strangers have none either. Features that a new
 user would have alone, λ/(m + 1) of them in the prior mean, are left out. Code −1 − s is the s-th of the strangers
@@ -93,7 +97,7 @@ def user_rows(draw: Draw, users: Codes) -> UserRows:
         return UserRows(draw.user_words[users], draw.user_offset[users], first[users], draw.user_grade)
     rates = member_counts(draw.user_words, draw.n_features) / (n_users + 1.0)
     sd = float(draw.hyper[USER_SD]) if draw.user_offset.any() else 0.0
-    words, offset = _strangers(draw, _USERS, rates, sd)
+    words, offset = _strangers(draw, _USERS, rates, 0.0, sd)
     packed, places = draw.user_grade, np.zeros(offset.size, np.int64)
     if draw.user_graded:
         places = packed.size + member_starts(words)[:-1]
@@ -109,8 +113,7 @@ def item_rows(draw: Draw, items: Codes) -> ItemRows:
     first = member_starts(draw.item_words)[:-1] if draw.graded else np.zeros(draw.item_offset.size, np.int64)
     if not (items < 0).any():
         return ItemRows(draw.item_words[items], draw.item_offset[items], first[items], draw.item_effect)
-    sd = float(draw.hyper[ITEM_SD]) if draw.item_offset.any() else 0.0
-    words, offset = _strangers(draw, _ITEMS, draw.item_rate, sd)
+    words, offset = _strangers(draw, _ITEMS, *_item_chances(draw))
     packed, places = draw.item_effect, np.zeros(offset.size, np.int64)
     if draw.graded:
         places = packed.size + member_starts(words)[:-1]
@@ -119,6 +122,15 @@ def item_rows(draw: Draw, items: Codes) -> ItemRows:
     known, strangers = (draw.item_words, draw.item_offset, first), (words, offset, places)
     words, offset, first = _with_strangers(known, items, strangers)
     return ItemRows(words, offset, first, packed)
+
+
+def _item_chances(draw: Draw) -> tuple[FloatArray, float, float]:
+    """Return how likely a strange item is in each feature, and mean and spread of its offset."""
+    if not draw.item_shares.size:
+        return draw.item_rate, 0.0, float(draw.hyper[ITEM_SD]) if draw.item_offset.any() else 0.0
+    mean = float(draw.item_shares @ draw.item_offset)
+    sd = float(np.sqrt(draw.item_shares @ (draw.item_offset - mean) ** 2))
+    return draw.item_shares @ members(draw.item_words, np.arange(draw.n_features)), mean, sd
 
 
 def remainder(draw: Draw, users: Codes, items: Codes) -> FloatArray:
@@ -162,8 +174,8 @@ def bytes_of(words: WordArray) -> NDArray[np.uint8]:
     return little.view(np.uint8).reshape(words.shape[0], 8 * words.shape[1])
 
 
-def _strangers(draw: Draw, side: int, rates: FloatArray, sd: float) -> tuple[WordArray, FloatArray]:
-    """Draw strangers' memberships and offsets from the prior.
+def _strangers(draw: Draw, side: int, rates: FloatArray, mean: float, sd: float) -> tuple[WordArray, FloatArray]:
+    """Draw strangers' memberships and offsets.
 
     Within a group each feature's uniforms fall one into each of `STRANGERS` equal parts of (0, 1), and offsets come
     in pairs of opposite sign: each stranger is a draw from the prior, and their average has less noise.
@@ -174,7 +186,7 @@ def _strangers(draw: Draw, side: int, rates: FloatArray, sd: float) -> tuple[Wor
         inside.append(_even_uniforms(rng, rates.size) < rates)
         half = sd * rng.standard_normal(STRANGERS // 2)
         offsets += [half, -half]
-    return words_of(np.concatenate(inside), draw.user_words.shape[1]), np.concatenate(offsets)
+    return words_of(np.concatenate(inside), draw.user_words.shape[1]), mean + np.concatenate(offsets)
 
 
 def _even_uniforms(rng: np.random.Generator, columns: int) -> FloatArray:
