@@ -130,7 +130,7 @@ def _item_chances(draw: Draw) -> tuple[FloatArray, float, float]:
         return draw.item_rate, 0.0, float(draw.hyper[ITEM_SD]) if draw.item_offset.any() else 0.0
     mean = float(draw.item_shares @ draw.item_offset)
     sd = float(np.sqrt(draw.item_shares @ (draw.item_offset - mean) ** 2))
-    return draw.item_shares @ members(draw.item_words, np.arange(draw.n_features)), mean, sd
+    return member_counts(draw.item_words, draw.n_features, draw.item_shares), mean, sd
 
 
 def remainder(draw: Draw, users: Codes, items: Codes) -> FloatArray:
@@ -161,10 +161,10 @@ def user_noise(draw: Draw, users: Codes, scales: FloatArray) -> FloatArray:
     return noise
 
 
-def member_counts(words: WordArray, n_features: int) -> FloatArray:
-    """Return how many rows belong to each feature."""
+def member_counts(words: WordArray, n_features: int, weights: FloatArray | None = None) -> FloatArray:
+    """Return how many rows belong to each feature, or what they weigh together."""
     columns = bytes_of(words).T[: -(-n_features // 8)]
-    counts = [np.bincount(column, minlength=256) @ BYTES for column in columns]
+    counts = [np.bincount(column, weights, minlength=256) @ BYTES for column in columns]
     return np.concatenate(counts)[:n_features] if counts else np.zeros(0)
 
 
