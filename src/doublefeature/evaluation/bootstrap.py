@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -156,3 +157,44 @@ def _draw_users(n: int, resamples: int, seed: int) -> Iterator[FloatArray]:
     rng = np.random.default_rng(seed)
     for _ in range(resamples):
         yield np.bincount(rng.integers(0, n, n), minlength=n).astype(np.float64)
+
+
+class Judgements:
+    """Judgements of several methods on the same splits; scores over all splits are found once."""
+
+    scores: Mapping[str, list[Scores]]  # one judgement per split
+    reference: str  # the method that differences are taken from
+
+    @cached_property
+    def summaries(self) -> dict[str, dict[str, Estimate]]:
+        """By method, the mean over splits of every score, with its standard error."""
+        return {method: _over_splits(parts) for method, parts in self.scores.items()}
+
+    @cached_property
+    def leads(self) -> dict[str, dict[str, Estimate]]:
+        """By method, how far the reference's scores are above its own, paired, mean over splits."""
+        ours = self.scores[self.reference]
+        return {
+            method: {name: paired_difference(ours, parts, name) for name in common_names([*ours, *parts])}
+            for method, parts in self.scores.items()
+            if method != self.reference
+        }
+
+    def summary(self, method: str) -> dict[str, Estimate]:
+        """Return the mean over splits of every score of a method, with its standard error."""
+        return self.summaries[method]
+
+    def differences(self, method: str) -> dict[str, Estimate]:
+        """Return how far the reference's scores are above those of another method, paired, mean over splits."""
+        return self.leads[method]
+
+
+def _over_splits(parts: Sequence[Scores]) -> dict[str, Estimate]:
+    if len(parts) == 1:
+        return dict(parts[0].estimates)
+    return {name: mean_score([scores.tallies[name] for scores in parts]) for name in common_names(parts)}
+
+
+def common_names(parts: Sequence[Scores]) -> list[str]:
+    """Return the scores that all judgements have, in the order of the first."""
+    return [name for name in parts[0].estimates if all(name in scores.estimates for scores in parts)]

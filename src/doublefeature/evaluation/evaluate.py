@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from doublefeature.evaluation.baselines import Predicted, Predictor, fit_baselines
-from doublefeature.evaluation.bootstrap import RESAMPLES, Estimate, Scores, mean_score, paired_difference, plain
+from doublefeature.evaluation.bootstrap import RESAMPLES, Estimate, Judgements, Scores, plain
 from doublefeature.evaluation.pairs import score_pairs
 from doublefeature.evaluation.predictors import MODEL, predictor_of
 from doublefeature.evaluation.ranking import relevant_level, score_ranking
@@ -68,7 +68,7 @@ class SplitFacts:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(Judgements):
     """Scores of a model and of simple rules on the same splits.
 
     Attributes
@@ -87,22 +87,10 @@ class Evaluation:
     levels: tuple[Level, ...]
     relevant: Level
     seconds: list[float]
-
-    def summary(self, method: str) -> dict[str, Estimate]:
-        """Return the mean over splits of every score of a method, with its standard error."""
-        parts = self.scores[method]
-        if len(parts) == 1:
-            return dict(parts[0].estimates)
-        return {name: mean_score([scores.tallies[name] for scores in parts]) for name in common_names(parts)}
-
-    def differences(self, method: str) -> dict[str, Estimate]:
-        """Return how far the model's scores are above those of another method, paired, mean over splits."""
-        ours, theirs = self.scores[MODEL], self.scores[method]
-        return {name: paired_difference(ours, theirs, name) for name in common_names([*ours, *theirs])}
+    reference: str = MODEL
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        others = [method for method in self.scores if method != MODEL]
         return {
             "protocol": self.protocol,
             "holds_out": PROTOCOLS[self.protocol],
@@ -110,8 +98,8 @@ class Evaluation:
             "relevant_level": self.relevant,
             "splits": [vars(facts) for facts in self.splits],
             "fit_seconds": self.seconds,
-            "scores": {method: _plain(self.summary(method)) for method in self.scores},
-            "model_minus": {method: _plain(self.differences(method)) for method in others},
+            "scores": {method: _plain(found) for method, found in self.summaries.items()},
+            "model_minus": {method: _plain(found) for method, found in self.leads.items()},
             "by_split": {method: [part.to_dict() for part in parts] for method, parts in self.scores.items()},
         }
 
@@ -200,11 +188,6 @@ def judge_predicted(split: Split, predicted: Predicted, *, resamples: int = RESA
     values = level_values(split.test.levels)
     found = score_predictions(proba, truth, users, values, mean=mean, resamples=resamples)
     return found | score_pairs(proba, truth, users, split.known, resamples=resamples)
-
-
-def common_names(parts: Sequence[Scores]) -> list[str]:
-    """Return the scores that all judgements have, in the order of the first."""
-    return [name for name in parts[0].estimates if all(name in scores.estimates for scores in parts)]
 
 
 def _plain(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]:

@@ -27,7 +27,7 @@ def draw_evaluation(evaluation: Evaluation) -> dict[str, bytes]:
 
 
 def _figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
-    summaries = {method: evaluation.summary(method) for method in evaluation.scores}
+    summaries = evaluation.summaries
     yield "calibration", draw_calibration({method: pooled_bins(parts) for method, parts in evaluation.scores.items()})
     yield "coverage", draw_coverage(summaries)
     yield "scores", draw_scores(summaries)

@@ -118,7 +118,7 @@ def heading(evaluation: Evaluation) -> list[str]:
 
 def evaluation_table(evaluation: Evaluation) -> Table:
     """Return the scores of the model and of the simple rules as a rich table."""
-    return score_table({method: evaluation.summary(method) for method in evaluation.scores})
+    return score_table(evaluation.summaries)
 
 
 def _best(name: str, row: Mapping[str, Estimate]) -> set[str]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from doublefeature.evaluation.bootstrap import Estimate, Scores, mean_score, paired_difference, plain
-from doublefeature.evaluation.evaluate import SplitFacts, common_names
+from doublefeature.evaluation.bootstrap import Judgements, Scores, plain
+from doublefeature.evaluation.evaluate import SplitFacts
 from doublefeature.evaluation.peers.cells import Cell
 from doublefeature.evaluation.splits import PROTOCOLS
 
@@ -41,7 +41,7 @@ class Cost:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Judgements):
     """Scores and costs of several models on the same splits.
 
     Attributes
@@ -63,18 +63,6 @@ class Comparison:
     reference: str
     left_out: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
-
-    def summary(self, model: str) -> dict[str, Estimate]:
-        """Return the mean over splits of every score of a model, with its standard error."""
-        parts = self.scores[model]
-        if len(parts) == 1:
-            return dict(parts[0].estimates)
-        return {name: mean_score([scores.tallies[name] for scores in parts]) for name in common_names(parts)}
-
-    def differences(self, model: str) -> dict[str, Estimate]:
-        """Return how far the reference's scores are above those of a model, paired, mean over splits."""
-        ours, theirs = self.scores[self.reference], self.scores[model]
-        return {name: paired_difference(ours, theirs, name) for name in common_names([*ours, *theirs])}
 
     def cost(self, model: str) -> Cost:
         """Return what a model took."""
@@ -102,7 +90,7 @@ class Comparison:
         ]
 
     def _model(self, model: str) -> dict[str, Any]:
-        lead = {} if model == self.reference else self.differences(model)
+        lead = self.leads.get(model, {})
         return {
             "scores": {name: plain(estimate) for name, estimate in self.summary(model).items()},
             "reference_minus": {name: plain(estimate) for name, estimate in lead.items()},

@@ -47,8 +47,7 @@ def grids(comparison: Comparison) -> list[Grid]:
     names = ordered({name: estimate for estimates in every.values() for name, estimate in estimates.items()})
     first = [name for name in _LEADING if name in names]
     rest = [name for name in names if name not in first]
-    others = [model for model in models if model != comparison.reference]
-    lead = {model: comparison.differences(model) for model in others}
+    lead = {model: comparison.leads[model] for model in models if model in comparison.leads}
     title = f"{comparison.reference} minus the model, paired, ± one standard error"
     return [
         _scores("scores on held-out ratings, ± one standard error over users", every, first),
