@@ -15,8 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from doublefeature.config import PRESETS, Schedule
-from doublefeature.inference.chain import sample
-from doublefeature.studies.recovery import Design, Trial, accuracy, codes_of, simulate
+from doublefeature.studies.recovery import Design, accuracy, codes_of, run_trial
 
 NAMES = ("paper", "full", "truth")
 
@@ -27,17 +26,12 @@ def main() -> None:
     parser.add_argument("--tau", type=float, default=0.25)
     parser.add_argument("--threads", type=int, default=None)
     told = parser.parse_args()
-    design = Design(tau=told.tau)
+    design, schedule = Design(tau=told.tau), Schedule(threads=told.threads)
     found = []
     for seed in range(told.seeds):
-        ratings, truth = simulate(design, seed)
-        train, test = ratings.split(design.test_share, seed=seed)
-        tables = []
-        for name in NAMES[:2]:
-            posterior = sample(train, PRESETS[name], Schedule(threads=told.threads), seed=seed)
-            trial = Trial(design, truth, train, test, posterior)
-            tables.append(trial.predicted(test))
-        tables.append(trial.oracle(test))
+        trials = [run_trial(design, seed, schedule, priors=PRESETS[name]) for name in NAMES[:2]]
+        test = trials[0].test
+        tables = [*(trial.predicted(test) for trial in trials), trials[0].oracle(test)]
         found.append([100 * accuracy(table, codes_of(test)[2]) for table in tables])
         print(f"seed {seed}: {show(found[-1])}", flush=True)
     shares = np.array(found)

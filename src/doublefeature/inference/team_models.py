@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -118,7 +119,10 @@ def _create_once(
         team, source.path, source.reading, duplicates=source.duplicates, holdout=holdout, seed=settings["seed"]
     )
     if (describe := source.describe) is not None:
-        parts = parts._replace(train=describe(parts.train), heldout=parts.heldout and describe(parts.heldout))
+        train, rest = describe(parts.train), parts.heldout
+        if rest is not None:
+            rest = replace(rest.with_unrated(train.users, train.items), covariates=train.covariates)
+        parts = parts._replace(train=train, heldout=rest)
     check_covariates(settings["priors"], parts.train.covariates)
-    train, heldout = stream_parts(team, parts)
-    return ModelFolder.create(out, ratings=train, heldout=heldout, **settings), parts
+    ratings, heldout = stream_parts(team, parts)
+    return ModelFolder.create(out, ratings=ratings, heldout=heldout, **settings), parts

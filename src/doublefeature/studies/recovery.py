@@ -174,11 +174,12 @@ def run_trial(
     schedule: Schedule,
     moves: Moves | None = None,
     progress: ProgressCallback | None = None,
+    priors: Priors | None = None,
 ) -> Trial:
-    """Simulate, hold out ratings at random, and fit the rest from no features."""
+    """Simulate, hold out ratings at random, and fit the rest from no features, with the design's priors or others."""
     ratings, truth = simulate(design, seed)
     train, test = ratings.split(design.test_share, seed=seed)
-    posterior = sample(train, design.priors(), schedule, moves, seed=seed, progress=progress)
+    posterior = sample(train, priors or design.priors(), schedule, moves, seed=seed, progress=progress)
     return Trial(design, truth, train, test, posterior)
 
 
