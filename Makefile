@@ -2,12 +2,13 @@
 # make serve   the demo model as a page and an API on this machine
 # make test    lint, types, layers, tests
 # make proofs  the long proofs: one line per bar (an hour or two)
+# make peers   the tables of docs/peers, each by the command on its page (a day; finished runs are kept in runs/)
 # make bench   the benchmarks (MovieLens-1M is looked for in DOUBLEFEATURE_DATA or ../shared/data)
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo serve test proofs bench clean
+.PHONY: demo serve test proofs peers bench clean
 
 demo: .venv/ready
 	$(BIN)/doublefeature demo
@@ -30,6 +31,11 @@ proofs: .venv/ready-dev
 	$(BIN)/python -m tests.correctness
 	$(BIN)/python -m tests.store
 	$(BIN)/python -m tests.server
+
+peers: .venv/ready-peers
+	for page in docs/peers/*.md; do \
+		sed -n '/^doublefeature compare/,/^```/{/^```/d;p}' $$page | PATH="$(CURDIR)/$(BIN):$$PATH" sh -e || exit 1; \
+	done
 
 bench: .venv/ready-bench
 	$(BIN)/python benchmarks/first_use.py
@@ -55,6 +61,10 @@ bench: .venv/ready-bench
 
 .venv/ready-bench: .venv/ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	touch $@
+
+.venv/ready-peers: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
 	touch $@
 
 clean:

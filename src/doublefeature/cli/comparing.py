@@ -41,6 +41,10 @@ def compare(
     ] = "holdout",
     share: Annotated[float | None, typer.Option(help="Share of ratings, users or items held out; default 0.1.")] = None,
     folds: Folds = None,
+    cold: Annotated[
+        int | None,
+        typer.Option("--given", min=0, help="Ratings of each cold user that all learn from, default 10; 0: none."),
+    ] = None,
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many splits, with seeds from --seed on.")] = 1,
     tune: Annotated[
@@ -80,7 +84,7 @@ def compare(
     from doublefeature.evaluation.peers.registry import find_models
     from doublefeature.evaluation.peers.runner import Plan
 
-    check_protocol(protocol, folds)
+    check_protocol(protocol, folds, cold)
     names = [name.strip() for name in models.split(",") if name.strip()]
     find_models(names)
     settings = _settings(given or [])
@@ -92,6 +96,7 @@ def compare(
         seeds=range(seed, seed + seeds),
         share=share,
         folds=5 if folds is None else folds,
+        given=10 if cold is None else cold,
         settings=settings,
         plan=Plan(tune=tune, threads=threads, limit=limit),
         top_n=top or None,

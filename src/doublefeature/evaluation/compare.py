@@ -8,14 +8,15 @@ from pathlib import Path
 
 from doublefeature.errors import EnvironmentProblem, SettingsError, show
 from doublefeature.evaluation.bootstrap import RESAMPLES, Scores
-from doublefeature.evaluation.evaluate import TOP_N, SplitFacts, judge_predicted
+from doublefeature.evaluation.evaluate import GIVEN, TOP_N, SplitFacts, judge_predicted
 from doublefeature.evaluation.peers.base import Peer, Settings
 from doublefeature.evaluation.peers.cells import Cell, Shelf, cell_key
 from doublefeature.evaluation.peers.comparison import Comparison
 from doublefeature.evaluation.peers.registry import ALL, OWN, find_models
 from doublefeature.evaluation.peers.runner import Plan, run_peer
-from doublefeature.evaluation.ranking import listed_users
+from doublefeature.evaluation.ranking import listed_users, relevant_level
 from doublefeature.evaluation.splits import Split, splits_of
+from doublefeature.evaluation.tables import how_lists_are_judged
 from doublefeature.ratings import Ratings
 
 Say = Callable[[str], None]
@@ -33,6 +34,7 @@ def compare(
     seeds: Sequence[int] = (0,),
     share: float | None = None,
     folds: int = 5,
+    given: int = GIVEN,
     settings: Mapping[str, Settings] | None = None,
     plan: Plan | None = None,
     top_n: int | None = TOP_N,
@@ -45,7 +47,8 @@ def compare(
     Parameters
     ----------
     ratings
-        Ratings, split by `protocol`, `seeds`, `share` and `folds` (`make_splits`); or finished splits of one protocol.
+        Ratings, split by `protocol`, `seeds`, `share`, `folds` and `given` (`make_splits`); or finished splits of one
+        protocol. What is given of cold users every model learns from, since most could not take it in afterwards.
     models
         Names of models and groups (`doublefeature.evaluation.peers.registry`).
     settings
@@ -62,12 +65,12 @@ def compare(
     peers, missing = find_models(models)
     plan, tell = plan or Plan(), say or _silent
     wanted = _candidates(peers, settings or {}, plan)
-    splits = _splits(ratings, protocol, seeds, share, folds)
+    splits = _splits(ratings, protocol, seeds, share, folds, given)
     left_out = {peer.name: f"package {peer.package} is not installed" for peer in missing}
     for name, why in left_out.items():
         tell(f"{name} is skipped: {why}. Run: pip install 'doublefeature[peers]'")
-    shelf, notes = Shelf(None if out is None else Path(out)), _list_notes(splits, top_n)
-    length = None if notes else top_n
+    shelf, too_long = Shelf(None if out is None else Path(out)), _list_notes(splits, top_n)
+    length = None if too_long else top_n
     cells: dict[str, list[Cell]] = {}
     for peer in peers:
         try:
@@ -86,7 +89,7 @@ def compare(
         cells=cells,
         reference=next((name for name in cells if name.startswith(OWN)), next(iter(cells))),
         left_out=left_out,
-        notes=notes,
+        notes=[*too_long, *_lists_judged(splits[0], cells)],
     )
 
 
@@ -95,13 +98,13 @@ def _silent(text: str) -> None:
 
 
 def _splits(
-    ratings: Ratings | Sequence[Split], protocol: str, seeds: Sequence[int], share: float | None, folds: int
+    ratings: Ratings | Sequence[Split], protocol: str, seeds: Sequence[int], share: float | None, folds: int, given: int
 ) -> list[Split]:
     if not isinstance(ratings, Ratings):
         if not ratings:
             raise SettingsError("at least one split is needed.")
         return list(ratings)
-    return splits_of(ratings, protocol, seeds, share, folds)
+    return splits_of(ratings, protocol, seeds, share, folds, given)
 
 
 def _candidates(peers: Sequence[Peer], given: Mapping[str, Settings], plan: Plan) -> dict[str, list[Settings]]:
@@ -129,11 +132,17 @@ def _list_notes(splits: Sequence[Split], top_n: int | None) -> list[str]:
     ]
 
 
+def _lists_judged(split: Split, cells: Mapping[str, Sequence[Cell]]) -> list[str]:
+    if not any(cell.lists for row in cells.values() for cell in row):
+        return []
+    return [how_lists_are_judged(split.test.levels[relevant_level(split.test.n_levels)])]
+
+
 def _cell(
     peer: Peer, split: Split, candidates: Sequence[Settings], plan: Plan, top_n: int | None, shelf: Shelf, tell: Say
 ) -> Cell:
     """Return the finished run of a model on a split, from the folder or made now."""
-    key = cell_key(split, peer.name, candidates, top_n)
+    key = cell_key(split, peer, candidates, top_n)
     found = shelf.load(key, peer.name)
     if found is not None:
         return found

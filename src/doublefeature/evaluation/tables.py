@@ -10,6 +10,7 @@ from doublefeature.evaluation.bootstrap import Estimate
 from doublefeature.evaluation.evaluate import Evaluation
 from doublefeature.evaluation.ranking import MOST_USERS
 from doublefeature.evaluation.splits import PROTOCOLS
+from doublefeature.levels import Level
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -91,21 +92,27 @@ def score_table(columns: Mapping[str, Mapping[str, Estimate]], title: str | None
     return table
 
 
+def how_lists_are_judged(relevant: Level) -> str:
+    """Return what top-n lists are made of and what counts in them, as a line of text."""
+    return (
+        f"lists: over all items the user had not rated, for {MOST_USERS} users at most; "
+        f"relevant is a held-out rating of {relevant} or more"
+    )
+
+
 def heading(evaluation: Evaluation) -> list[str]:
     """Return what an evaluation is about, as lines of text."""
     first, n_splits = evaluation.splits[0], len(evaluation.splits)
     sizes = f"{first.train_ratings} ratings to learn from, {first.test_ratings} held out of {first.test_users} users"
+    fingerprint = first.fingerprint[:12]
     lines = [
         f"protocol {evaluation.protocol}: held out is {PROTOCOLS[evaluation.protocol]}",
         f"{first.users} users × {first.items} items; {sizes}"
-        + (f"; mean of {n_splits} splits" if n_splits > 1 else ""),
+        + (f"; mean of {n_splits} splits, the first {fingerprint}" if n_splits > 1 else f"; split {fingerprint}"),
         "± one standard error over users",
     ]
     if any(name.startswith("ndcg_") for parts in evaluation.scores.values() for name in parts[0].estimates):
-        lines.append(
-            f"lists: over all items the user had not rated, for {MOST_USERS} users at most; "
-            f"relevant is a held-out rating of {evaluation.relevant} or more"
-        )
+        lines.append(how_lists_are_judged(evaluation.relevant))
     if first.given_ratings:
         lines.append(f"folded in before the others were judged: {first.given_ratings} ratings of these users")
     if first.unseen_users or first.unseen_items:

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,17 @@ class TestScores:
         assert "top-10 lists are left out" in result.notes[0]
         assert "ndcg_10" not in compared(ratings, seeds=(0,), top_n=None).summary("points")
 
+    def test_what_counts_in_lists_is_said_if_there_are_any(self, ratings, here):
+        told = "relevant is a held-out rating of 4 or more"
+        assert told in " ".join(heading(compared(ratings, seeds=(0,))))
+        assert told not in " ".join(heading(compared(ratings, seeds=(0,), top_n=None)))
+
+    def test_what_is_given_of_cold_users_is_learnt_from(self, ratings, here):
+        result = compared(ratings, models=["points"], protocol="cold-users", seeds=(0,), given=3)
+        split = make_splits(ratings, "cold-users", seed=0, given=3)[0]
+        assert here.calls[-1][1].fingerprint == split.known.fingerprint != split.train.fingerprint
+        assert f"learnt from besides: {split.given.n_ratings} ratings" in " ".join(heading(result))
+
 
 class TestFolder:
     def test_finished_runs_are_not_made_again_and_give_the_same(self, ratings, here, tmp_path):
@@ -133,6 +145,14 @@ class TestFolder:
         here.calls.clear()
         compared(ratings, out=tmp_path, seeds=(0,), **change)
         assert "points" in {name for name, *_ in here.calls}
+
+    @pytest.mark.parametrize("change", [{"meaning": "other priors"}, {"package": "scipy"}], ids=str)
+    def test_another_model_of_the_same_name_is_another_run(self, ratings, here, tmp_path, monkeypatch, change):
+        compared(ratings, out=tmp_path, seeds=(0,))
+        here.calls.clear()
+        monkeypatch.setitem(registry.KNOWN, "levels", replace(LEVELS, **change))
+        compared(ratings, out=tmp_path, seeds=(0,))
+        assert [name for name, *_ in here.calls] == ["levels"]
 
     def test_a_run_that_breaks_off_keeps_what_it_finished(self, ratings, here, tmp_path, monkeypatch):
         def break_off(train, settings, seed):

@@ -60,6 +60,18 @@ class TestValidation:
         cold = validation_split(make_splits(ratings, "cold-items", seed=1)[0])
         assert not set(Pairs.of(cold.test).items) & set(Pairs.of(cold.train).items)
 
+    def test_as_much_is_given_of_cold_users(self, ratings, here):
+        split = make_splits(ratings, "cold-users", seed=1, given=3)[0]
+        part = validation_split(split)
+        counts = np.bincount(Pairs.of(part.given).users)
+        assert set(counts[counts > 0]) == {3}
+        fit = here()
+        run_peer(POINTS, split, POINTS.candidates, Plan())
+        check_no_leak(fit.calls, split)
+        assert [train.fingerprint for _, train, _, _ in fit.calls] == [part.known.fingerprint] * 3 + [
+            split.known.fingerprint
+        ]
+
     def test_is_the_same_every_time_and_another_for_each_seed(self, ratings):
         one, two, other = (
             validation_split(make_splits(ratings, "paper", seed=seed)[0]).test.fingerprint for seed in (1, 1, 2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -60,6 +62,8 @@ class Peer:
         What has to be done before the clock starts, such as imports and compilation.
     patience
         Seconds after which a fit has hung and is started again; None: it does not hang.
+    meaning
+        What its settings stand for beyond their names, so that a finished run is not taken for one of another model.
     """
 
     name: str
@@ -72,6 +76,7 @@ class Peer:
     prepare: Callable[[], None] = _nothing
     patience: Callable[[Ratings, Settings], float] | None = None
     extra: str = "peers"
+    meaning: str = ""
 
     @property
     def candidates(self) -> list[Settings]:
@@ -82,6 +87,11 @@ class Peer:
     def installed(self) -> bool:
         """Whether its package can be imported."""
         return find_spec(self.package) is not None
+
+    @property
+    def revision(self) -> str:
+        """The version of its package, and what its settings stand for."""
+        return f"{_version_of(self.package)} {self.meaning}".strip()
 
     def check_installed(self) -> None:
         """Raise unless its package can be imported."""
@@ -156,6 +166,13 @@ class Rows(NamedTuple):
         """Return the ratings in random order: stochastic gradients do badly on one user after the other."""
         order = np.random.default_rng(seed).permutation(self.users.size)
         return Rows(self.users[order], self.items[order], self.values[order], self.levels[order])
+
+
+@cache
+def _version_of(package: str) -> str:
+    """Return the version of a package, given its import name."""
+    names = packages_distributions().get(package, ())
+    return ", ".join(f"{name} {version(name)}" for name in sorted(set(names)))
 
 
 def allowed_threads() -> int:

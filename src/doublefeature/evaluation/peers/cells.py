@@ -16,7 +16,7 @@ from doublefeature._version import __version__
 from doublefeature.errors import StoreError
 from doublefeature.evaluation.baselines import Predicted
 from doublefeature.evaluation.bootstrap import Ratio, Scores, judge_tallies
-from doublefeature.evaluation.peers.base import Codes, FloatArray, Settings
+from doublefeature.evaluation.peers.base import Codes, FloatArray, Peer, Settings
 from doublefeature.evaluation.peers.child import Usage
 from doublefeature.evaluation.peers.runner import Outcome, Trial
 from doublefeature.evaluation.ranking import score_ranking
@@ -123,9 +123,10 @@ class Shelf:
         return None if self._folder is None else self._folder / f"{model}-{key[:16]}.json"
 
 
-def cell_key(split: Split, model: str, candidates: Sequence[Settings], top_n: int | None) -> str:
-    """Return what a cell depends on, as a digest: the split, the model, its settings, and this package's version."""
-    parts = [FORMAT, __version__, split.fingerprint, model, [dict(settings) for settings in candidates], top_n]
+def cell_key(split: Split, peer: Peer, candidates: Sequence[Settings], top_n: int | None) -> str:
+    """Return what a cell depends on, as a digest: the split, the model, its settings, and versions of packages."""
+    model = [peer.name, peer.revision, [dict(settings) for settings in candidates]]
+    parts = [FORMAT, __version__, split.fingerprint, model, top_n]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
-from doublefeature.config import PRESETS, Schedule
+from doublefeature.config import PRESETS, Moves, Schedule
 from doublefeature.evaluation.baselines import BASELINES, Predictor, fit_baselines
 from doublefeature.evaluation.peers.base import Answer, Codes, Fitted, Peer, Settings, allowed_threads
 from doublefeature.evaluation.predictors import ModelPredictor
@@ -51,6 +52,7 @@ def _own(name: str, preset: str) -> Peer:
         defaults={"preset": preset, **plan},
         gives_levels=True,
         prepare=partial(_compile, preset),
+        meaning=json.dumps([PRESETS[preset].to_dict(), Moves().to_dict()], sort_keys=True),
     )
 
 

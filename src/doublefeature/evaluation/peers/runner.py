@@ -1,4 +1,7 @@
-"""One model on one split: tuned and calibrated within the training part, fitted to all of it, asked about the rest."""
+"""One model on one split: tuned and calibrated within the training part, fitted to all of it, asked about the rest.
+
+What is given of cold users is learnt from as well.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,8 @@ def validation_split(split: Split) -> Split:
     if split.protocol == "paper":
         return Split("paper", seed, *split.train.split_one_per_user(seed))
     protocol = "holdout" if split.protocol == "kfold" else split.protocol
-    return make_splits(split.train, protocol, seed=seed)[0]
+    given = 0 if split.given is None else int(np.diff(split.given.arrays.user_ptr).max())
+    return make_splits(split.train, protocol, seed=seed, given=given)[0]
 
 
 def run_peer(
@@ -110,7 +114,7 @@ def run_peer(
     if listed is not None:
         every = (np.repeat(listed, n_items), np.tile(np.arange(n_items), listed.size))
         asked = Pairs(*(np.concatenate(both) for both in zip(asked, every, strict=True)))
-    fit = _fit(peer, split.train, asked, chosen, plan, split.seed, n_test)
+    fit = _fit(peer, split.known, asked, chosen, plan, split.seed, n_test)
     points, proba = fit.answer
     test = Answer(points[:n_test], proba)
     return Outcome(
@@ -137,7 +141,7 @@ def _tune(
             doing = f"trying {number} of {len(candidates)}," if len(candidates) > 1 else "calibrating with"
             say(f"{peer.name}: {doing} {show_settings(settings)}")
         try:
-            fit = _fit(peer, part.train, Pairs.of(part.test), settings, plan, split.seed)
+            fit = _fit(peer, part.known, Pairs.of(part.test), settings, plan, split.seed)
         except EnvironmentProblem as error:
             problem = error
             trials.append(Trial(settings, None, plan.limit))
