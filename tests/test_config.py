@@ -88,6 +88,8 @@ def test_spreads_grow_with_wide_scales():
         there = full.on_scale(n_levels)
         assert there.effect_sd == pytest.approx(wider * full.effect_sd)
         assert there.noise_rate == pytest.approx(wider**2 * full.noise_rate)
+        assert there.trait_offset_sd == build_model(full, 3, 3, n_levels).offset_weight_sd
+        assert there.trait_offset_sd == pytest.approx(wider * full.trait_offset_sd)
         assert there.user_scale_sd == full.user_scale_sd
         assert there.on_scale(n_levels) == there
         state, plain = empty_state(full, 3, 3, n_levels), empty_state(there, 3, 3, n_levels)

@@ -120,6 +120,8 @@ class Priors(_Settings):
     offsets (beyond the paper; needs graded features and user offsets, and a mass that is not learnt)."""
     choice_sd: float = 0.3
     """σ_c: spread of these shifts of the log odds of belonging."""
+    trait_offset_sd: float = 0.3
+    """Spread of how far a component of choices, or a column of covariates, shifts the offsets of users and items."""
     choice_least: float = 0.0
     """A component counts if it is so many times as large as chance would make it; above 1 none does where everybody
     rated nearly everything."""
@@ -148,6 +150,7 @@ class Priors(_Settings):
             "user_grade_sd",
             "user_scale_sd",
             "choice_sd",
+            "trait_offset_sd",
             "remainder_sd",
         ):
             check_positive(name, getattr(self, name))
@@ -218,7 +221,7 @@ class Priors(_Settings):
         if self.widen_from is None:
             return self
         wider = max(1.0, n_levels / self.widen_from)
-        spreads = ("effect_sd", "item_offset_sd", "user_offset_sd", "grade_sd", "remainder_sd")
+        spreads = ("effect_sd", "item_offset_sd", "user_offset_sd", "trait_offset_sd", "grade_sd", "remainder_sd")
         return replace(
             self,
             widen_from=None,
@@ -246,7 +249,8 @@ class Moves(_Settings):
     prior_singletons: bool = True
     """Renew every user's private features from the prior."""
     collapsed_singletons: float = 0.01
-    """Share of users whose private features are renewed with the items integrated out (below 1,000 users: all)."""
+    """Share of users whose private features are renewed with the items integrated out (below 1,000 users: all). Graded
+    models, and those whose items come from the buffet, have no such move."""
     settle: int | None = None
     """Sweeps at the start of a chain in which no private feature is born: shared features come before noise. τ falls
     from a high value meanwhile; graded features are only born, whether they pay yet or not. None: 10, or 200 below
@@ -258,11 +262,11 @@ class Moves(_Settings):
     """Try whole features every so many sweeps once a chain has settled. None: every sweep, or every fourth if graded,
     where they are costly and hardly ever accepted by then."""
     complements: bool = True
-    """Swap members and non-members of a feature when offsets can take up the difference."""
+    """Swap members and non-members of a feature when offsets can take up the difference; not in graded models."""
     offset_flips: float = 0.01
-    """Share of item memberships flipped together with the item's offset."""
+    """Share of item memberships flipped together with the item's offset; graded models draw both together anyway."""
     effect_every: int = 10
-    """Update effects with the latent scores integrated out every so many sweeps (0: never)."""
+    """Update effects with the latent scores integrated out every so many sweeps (0: never); not in graded models."""
     noise_slice_every: int = 10
     """Update τ with the latent scores integrated out every so many sweeps (0: never), given them otherwise."""
     cutpoints_every: int = 5

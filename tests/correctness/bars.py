@@ -49,10 +49,18 @@ def _geweke(index: int, effort: float) -> Outcome:
 
 
 def _mutation(name: str, effort: float) -> Outcome:
-    from tests.correctness.geweke import MUTATIONS, STATISTICS, mutant_z
+    from tests.correctness.planted import MUTATIONS, STATISTICS, mutant_z
 
     z = mutant_z(MUTATIONS[name], int(5e5 * effort), int(5e4 * effort))
     return f"C3 must fail, {name}", _worst(z, STATISTICS, "> 8"), bool(np.abs(z).max() > 8)
+
+
+def _planted(index: int, effort: float) -> Outcome:
+    from tests.correctness.planted import PLANTED, STATISTICS, planted_z
+
+    planted = PLANTED[index]
+    z = planted_z(planted, int(5e5 * effort), int(5e4 * effort))
+    return f"C3 must fail, {planted.name}", _worst(z, STATISTICS, "> 8"), bool(np.abs(z).max() > 8)
 
 
 def _ratios(effort: float) -> Outcome:
@@ -120,7 +128,8 @@ def _worst(z: np.ndarray, names: tuple[str, ...], bar: str) -> str:
 def bars() -> list[Callable[[float], Outcome]]:
     """Return all bars, the longest first."""
     from tests.correctness.enumeration import SETS
-    from tests.correctness.geweke import ENGINES, MUTATIONS
+    from tests.correctness.geweke import ENGINES
+    from tests.correctness.planted import MUTATIONS, PLANTED
     from tests.correctness.wrong import CONTROL_NAME, WRONG
 
     return [
@@ -131,6 +140,7 @@ def bars() -> list[Callable[[float], Outcome]]:
         *(partial(_enumeration, name) for name in SETS),
         *(partial(_wrong, name) for name in (*WRONG, CONTROL_NAME)),
         *(partial(_mutation, name) for name in MUTATIONS),
+        *(partial(_planted, index) for index in range(len(PLANTED))),
         _ratios,
         _repeats,
         _numerics,

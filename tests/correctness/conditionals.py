@@ -86,7 +86,7 @@ def hyper_draws(scene: Scene, out: np.ndarray) -> None:
         out[t, 6] = scene.state.item_rate[0]
 
 
-def _fresh(case: Case, with_latent: bool = False) -> Scene:
+def fresh_scene(case: Case, with_latent: bool = False) -> Scene:
     """A scene whose state may be changed, with made-up latent scores when asked for."""
     scores = case.scene.scores
     latent = scores + case.rng.normal(0.0, 1.0, scores.size) if with_latent else scores.copy()
@@ -103,7 +103,7 @@ def offset_flips(case: Case) -> Pairs:
         offset = p.item_offset + move * (np.arange(case.sizes[1]) == item)
         after = replace(flipped(p, "item_members", item, k), item_offset=offset)
         yield ratio, case.density(after) - case.density(p)
-        scene = _fresh(case)
+        scene = fresh_scene(case)
         scene.state.item_words[item, k // 64] ^= np.uint64(1) << np.uint64(k % 64)
         scene.state.item_offset[item] += move
         prepare(scene)
@@ -116,7 +116,7 @@ def noise(case: Case, jacobian: float = 2.0) -> Pairs:
     """Differences of the target of log τ; τ² has the density of the reference, hence a Jacobian 2 log τ."""
     if case.priors.noise_scale is not None:
         return
-    scene = _fresh(case)
+    scene = fresh_scene(case)
     values = case.parameters.noise * np.exp(case.rng.uniform(-0.3, 0.3, 2))
     used = [noise_log_target(scene, log(value)) for value in values]
     truth = [case.density(replace(case.parameters, noise=v)) + jacobian * log(v) for v in values]
@@ -128,7 +128,7 @@ def cutpoints(case: Case, power: float = 0.0) -> Pairs:
     """Differences of the target of one cutpoint, whose prior is flat: the power 0 of its value."""
     if not case.priors.free_cutpoints:
         return
-    scene = _fresh(case)
+    scene = fresh_scene(case)
     there = case.parameters.cutpoints
     for place in range(2, there.size - 2):
         values = case.rng.uniform(there[place - 1], there[place + 1], 2)
@@ -140,7 +140,7 @@ def cutpoints(case: Case, power: float = 0.0) -> Pairs:
 
 
 def noise_given_latent(case: Case) -> Pairs:
-    scene = _fresh(case, with_latent=True)
+    scene = fresh_scene(case, with_latent=True)
     update_noise_given_latent(scene)
     shape = case.priors.noise_shape + 0.5 * scene.scores.size
     rate = case.priors.noise_rate + 0.5 * float(((scene.latent - scene.scores) ** 2).sum())
@@ -185,7 +185,7 @@ def effect_normals(case: Case) -> Pairs:
     """The joint normal of the effects, its factor and the draw made from it."""
     k = case.parameters.n_features
     for of_users in (False, True) if k else ():
-        scene = _fresh(case, with_latent=True)
+        scene = fresh_scene(case, with_latent=True)
         factor, linear = effect_normal(scene, scene.users if of_users else scene.items, np.arange(k))
         precision, truth = _dense(case, scene, of_users)
         yield float(np.abs(np.tril(factor - precision)).max()), 0.0
@@ -207,7 +207,7 @@ def offsets(case: Case) -> Pairs:
         (items, p.item_offset, p.item_sd, update_item_offsets, "item_offset"),
         (users, p.user_offset, p.user_sd, update_user_offsets, "user_offset"),
     )):  # fmt: skip
-        scene = _fresh(case, with_latent=True)
+        scene = fresh_scene(case, with_latent=True)
         rest = scene.latent - scene.scores + here[rows]
         rebuild_effects(scene)
         update(scene)
@@ -262,7 +262,7 @@ def worst_hyper_z(n_states: int, n_draws: int, seed: int, inflate: float = 1.0) 
     for _ in range(n_states):
         case = random_case(rng)
         draws = np.zeros((n_draws, 7))
-        hyper_draws(_fresh(case), draws)
+        hyper_draws(fresh_scene(case), draws)
         for column, inverse, mean, variance in _hyper_conditionals(case):
             x = draws[:, column] ** -2 if inverse else draws[:, column]
             both = np.column_stack([x, (x - mean) ** 2]).reshape(50, -1, 2).mean(axis=1)

@@ -14,27 +14,19 @@ import numpy as np
 from doublefeature._jit import kernel
 from doublefeature.config import Moves, Priors
 from doublefeature.kernels.bits import active_slots, count_members, has_bit
-from doublefeature.kernels.exchanges import (
-    complement,
-    user_complement_log_ratio,
-)
-from doublefeature.kernels.gaussian import update_effects_and_offsets
-from doublefeature.kernels.latent import update_latent
-from doublefeature.kernels.memberships import update_items, update_users_parallel
-from doublefeature.kernels.noise import update_noise_slice
-from doublefeature.kernels.renewal import update_prior_singletons
 from doublefeature.kernels.scene import Scene, with_state
 from doublefeature.kernels.scores import log_likelihood
-from doublefeature.kernels.streams import new_stream, seek, tick, uniform
-from doublefeature.kernels.sweep import Plan, build_plan, close_sweep, sweep_once
+from doublefeature.kernels.streams import new_stream, seek, tick
+from doublefeature.kernels.sweep import Plan, build_plan, sweep_once
 from doublefeature.kernels.variates import normal
-from doublefeature.model.state import Model
-from tests.correctness.tiny import batch_z, draw_all, pairs, scene_of
+from doublefeature.outline import NO_COVARIATES
+from tests.correctness.forgetful import NOTHING, forget_ratings
+from tests.correctness.tiny import batch_z, columns, draw_all, known_traits, pairs, scene_of
 
 SIZES = (6, 5, 5)
 N_RATINGS = 24
 BATCHES = 64
-_FRESH_RATINGS = 200
+FRESH_RATINGS = 200
 
 STATISTICS = (
     "K", "K²", "ΣA", "ΣB", "Σθ²", "Σθ", "singletons", "max m", "Σθmn", "co-members", "ρ₀", "Σρ²", "ρ₀ρ₁",
@@ -43,8 +35,6 @@ STATISTICS = (
     "Σ log scale", "Σ log² scale", "scale₀r₀", "c₂", "c₂²", "c₂c₃", "Σa", "Σd", "Σd²", "Σ dm", "δ₀", "δ²", "Σzα",
     "σ_r", "Σu²", "Σv²", "u₀v₀r₀", "σ_s", "Σs", "Σ(s−1)²", "s₀r₀", "Σb", "Σg²", "Σ gn", "ε²", "Σxρ",
 )  # fmt: skip
-COMPLEMENT_SIGN, NO_JACOBIAN, STALE_LATENT = 1, 2, 3
-MUTATIONS = {"complement sign": COMPLEMENT_SIGN, "τ without Jacobian": NO_JACOBIAN, "stale Z": STALE_LATENT}
 
 
 @kernel
@@ -156,7 +146,7 @@ def statistics(scene: Scene, out: np.ndarray) -> None:
 def fresh_ratings(scene: Scene) -> None:
     """Draw all ratings anew given the parameters."""
     stream = new_stream()
-    seek(stream, scene.key, tick(scene.sweep, _FRESH_RATINGS, 0), 0)
+    seek(stream, scene.key, tick(scene.sweep, FRESH_RATINGS, 0), 0)
     inner = scene.state.cutpoints.size - 2
     for user in range(scene.state.user_scale.size):
         noise = scene.state.hyper[0] * scene.model.scales[scene.state.user_scale[user]]
@@ -180,71 +170,15 @@ def at_sweep(scene: Scene, number: int) -> Scene:
 
 
 @kernel
-def joint_chain(scene: Scene, plan: Plan, n_sweeps: int, out: np.ndarray) -> None:
-    """Alternate sweeps with fresh ratings; average the statistics in batches."""
+def joint_chain(scene: Scene, plan: Plan, forgets: int, n_sweeps: int, out: np.ndarray) -> None:
+    """Alternate sweeps with fresh ratings; average the statistics in batches. A block may forget the ratings."""
     per_batch = n_sweeps // out.shape[0]
     for t in range(per_batch * out.shape[0]):
         scene = at_sweep(scene, t)
+        if forgets != NOTHING:
+            forget_ratings(scene, forgets)
         state, _ = compiled_sweep(scene, plan)
         scene = with_state(scene, state)
-        fresh_ratings(scene)
-        statistics(scene, out[t // per_batch])
-    out /= per_batch
-
-
-@kernel
-def wrong_complements(scene: Scene) -> None:
-    """Complement moves with the sign of the offsets' part of the ratio flipped."""
-    state = scene.state
-    stream = new_stream()
-    seek(stream, scene.key, tick(scene.sweep, _FRESH_RATINGS + 1, 0), 0)
-    counts = count_members(state.user_words)
-    n_users = state.user_words.shape[0]
-    for slot in active_slots(state.active):
-        right = user_complement_log_ratio(scene, slot, counts[slot])
-        sizes = math.log(counts[slot]) - math.log(max(n_users - counts[slot], 1e-300))
-        if math.log(uniform(stream)) < sizes - (right - sizes) and counts[slot] < n_users:
-            complement(state.user_words, state.item_words, state, slot, state.item_offset)
-
-
-@kernel
-def without_jacobian(scene: Scene) -> Scene:
-    """The scene in which log τ has the density of τ² without the Jacobian 2x: as if the shape were one larger."""
-    m = scene.model
-    model = Model(
-        m.base, m.noise_shape + 1.0, m.noise_rate, m.learn_noise, m.learn_mass, m.mass_shape, m.mass_rate, m.learn_rate,
-        m.rate_by_feature, m.item_buffet, m.rate_in, m.rate_out, m.learn_effect_sd, m.learn_item_sd, m.learn_user_sd,
-        m.learn_grade_sd, m.learn_scale_sd, m.learn_user_grade_sd, m.learn_remainder_sd, m.sd_shape, m.effect_sd_rate,
-        m.item_sd_rate, m.user_sd_rate, m.grade_sd_rate, m.scale_sd_rate, m.user_grade_sd_rate, m.remainder_sd_rate,
-        m.item_offsets, m.user_offsets, m.free_cutpoints, m.scales, m.effect_values,
-        m.item_offset_mean, m.user_offset_mean, m.user_traits, m.user_offset_traits, m.item_traits, m.weight_sd,
-        m.item_logit, m.offset_weight_sd,
-    )  # fmt: skip
-    return Scene(
-        scene.users, scene.items, scene.state, model, scene.like, scene.scores, scene.latent, scene.tally,
-        scene.key, scene.sweep, scene.threads,
-    )  # fmt: skip
-
-
-@kernel
-def mutant_chain(scene: Scene, mutation: int, n_sweeps: int, out: np.ndarray) -> None:
-    """The joint chain with one planted bug in its sweep."""
-    per_batch = n_sweeps // out.shape[0]
-    for t in range(per_batch * out.shape[0]):
-        scene = at_sweep(scene, t)
-        update_users_parallel(scene)
-        scene = with_state(scene, update_prior_singletons(scene))
-        update_items(scene)
-        if mutation == COMPLEMENT_SIGN:
-            wrong_complements(scene)
-        if mutation == NO_JACOBIAN:
-            update_noise_slice(without_jacobian(scene))
-        else:
-            update_noise_slice(scene)
-        if mutation != STALE_LATENT or t == 0:
-            update_latent(scene)
-        update_effects_and_offsets(scene)
-        close_sweep(scene)
         fresh_ratings(scene)
         statistics(scene, out[t // per_batch])
     out /= per_batch
@@ -258,11 +192,12 @@ class Engine:
     priors: Priors
     moves: Moves
     threads: int = 1
+    columns: bool = False  # whether users and items have columns of covariates
     sweeps: int = 200_000  # in the full tier
     quick: bool = True  # whether `make test` runs it, with fewer sweeps
 
 
-_BASE = Priors(mass=1.0, item_rate=0.4, effect_sd=1.0, item_offset_sd=0.7, user_offset_sd=0.7)
+BASE = Priors(mass=1.0, item_rate=0.4, effect_sd=1.0, item_offset_sd=0.7, user_offset_sd=0.7)
 _ALPHA = Priors(mass=1.0, item_rate=0.4, effect_sd=1.0, item_offset_sd=0.7, user_offsets=True, user_offset_sd=0.7)
 _BY_FEATURE = Priors(
     mass=1.0, item_rate=0.4, effect_sd=1.0, item_offset_sd=0.7, item_rate_by_feature=True, learn=("mass",)
@@ -280,8 +215,8 @@ def _moves(**changes) -> Moves:
     return Moves(**{**_PLAIN.to_dict(), **changes})
 
 
-_GRADED = replace(_BASE, graded=True, effect_sd=0.8, grade_sd=0.6)
-_SCALES = replace(_BASE, user_scales=True, free_cutpoints=True, learn=("user_scale_sd",))
+_GRADED = replace(BASE, graded=True, effect_sd=0.8, grade_sd=0.6)
+_SCALES = replace(BASE, user_scales=True, free_cutpoints=True, learn=("user_scale_sd",))
 _MORE = {"graded": True, "effect_sd": 0.8, "grade_sd": 0.6, "user_scales": True, "free_cutpoints": True}
 _FULL = replace(_ALPHA, **_MORE).with_everything_learnt()
 _FULL_RATES = replace(_ALPHA, item_rate_by_feature=True, **_MORE).with_everything_learnt()
@@ -291,17 +226,18 @@ _ITEM_CHOICES = replace(_CHOICES, item_choices=True)
 _FULL_ITEM_CHOICES = replace(_ALPHA, **_MORE, choices=2, choice_sd=0.3, item_choices=True).with_everything_learnt()
 _USER_GRADES = replace(_GRADED, user_grades=True, user_offsets=True)
 _FULL_BOTH = replace(_FULL_ITEM_CHOICES, user_grades=True).with_everything_learnt()
+_COLUMNS = replace(_ALPHA, **_MORE, choice_sd=0.4)
 _ALL = Moves(settle=0, effect_every=2, noise_slice_every=2, feature_moves=1, offset_flips=0.3)
 
 _FEATURES_ONLY = _moves(user_scan="parallel", prior_singletons=False, feature_moves=2)
 
 ENGINES = (
-    Engine("serial A, prior singletons, τ | Z", _BASE, _PLAIN, sweeps=2_000_000),
-    Engine("parallel A", _BASE, _moves(user_scan="parallel"), sweeps=2_000_000),
-    Engine("collapsed singletons", _BASE, _moves(prior_singletons=False, collapsed_singletons=1.0)),
-    Engine("feature moves only", _BASE, _moves(prior_singletons=False, feature_moves=2)),
-    Engine("complements, offset flips", _BASE, _moves(complements=True, offset_flips=0.5)),
-    Engine("direct effects, τ slice", _BASE, _moves(effect_every=1, noise_slice_every=1)),
+    Engine("serial A, prior singletons, τ | Z", BASE, _PLAIN, sweeps=2_000_000),
+    Engine("parallel A", BASE, _moves(user_scan="parallel"), sweeps=2_000_000),
+    Engine("collapsed singletons", BASE, _moves(prior_singletons=False, collapsed_singletons=1.0)),
+    Engine("feature moves only", BASE, _moves(prior_singletons=False, feature_moves=2)),
+    Engine("complements, offset flips", BASE, _moves(complements=True, offset_flips=0.5)),
+    Engine("direct effects, τ slice", BASE, _moves(effect_every=1, noise_slice_every=1)),
     Engine("no item offsets", _NO_RHO, _ALL),
     Engine("user offsets", _ALPHA, _ALL, quick=False),
     Engine("user offsets only", _ALPHA_ONLY, _ALL, quick=False),
@@ -327,6 +263,9 @@ ENGINES = (
     Engine("buffet of items", replace(_ALPHA, item_prior="ibp"), _ALL),
     Engine("buffet of items, graded", replace(_USER_GRADES, item_prior="ibp"), _ALL, quick=False),
     Engine("remainder", replace(_ALPHA, remainder=2, remainder_sd=0.5).with_everything_learnt(), _ALL),
+    Engine("columns", _COLUMNS, _ALL, columns=True, quick=False),
+    Engine("columns of items, private births only", _COLUMNS, _moves(user_scan="parallel"), columns=True, quick=False),
+    Engine("columns beside choices", _FULL_BOTH, _ALL, columns=True, quick=False),
     Engine(
         "everything, table",
         _ALPHA.with_everything_learnt(),
@@ -338,42 +277,38 @@ ENGINES = (
 )
 
 
-def forward_means(priors: Priors, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def forward_means(engine: Engine, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard error of the statistics under the prior."""
     rng = np.random.default_rng(seed)
-    users, items = pairs(SIZES[0], SIZES[1], N_RATINGS)
     total = np.zeros(len(STATISTICS))
     squares = np.zeros(len(STATISTICS))
-    moves = Moves()
     for _ in range(n_draws):
-        parameters, levels = draw_all(priors, users, items, SIZES, rng)
         out = np.zeros(len(STATISTICS))
-        statistics(scene_of(parameters, priors, moves, (users, items, levels), SIZES[2]), out)
+        statistics(draw_scene(engine, rng), out)
         total += out
         squares += out * out
     mean = total / n_draws
     return mean, np.sqrt(np.maximum(squares / n_draws - mean * mean, 0.0) / n_draws)
 
 
-def start_scene(priors: Priors, moves: Moves, seed: int, threads: int) -> Scene:
+def draw_scene(engine: Engine, rng: np.random.Generator, seed: int = 0) -> Scene:
+    """Draw parameters and ratings from the prior."""
     users, items = pairs(SIZES[0], SIZES[1], N_RATINGS)
-    parameters, levels = draw_all(priors, users, items, SIZES, np.random.default_rng(seed))
-    scene = scene_of(parameters, priors, moves, (users, items, levels), SIZES[2], (seed, 0))
-    return scene._replace(threads=threads)
+    given = columns(SIZES[0], SIZES[1]) if engine.columns else NO_COVARIATES
+    traits = known_traits(engine.priors, users, items, SIZES, given)
+    parameters, levels = draw_all(engine.priors, users, items, SIZES, rng, traits)
+    return scene_of(parameters, engine.priors, engine.moves, (users, items, levels), SIZES[2], (seed, 0), traits)
+
+
+def start_scene(engine: Engine, seed: int) -> Scene:
+    """Return the scene a chain starts from."""
+    return draw_scene(engine, np.random.default_rng(seed), seed)._replace(threads=engine.threads)
 
 
 def geweke_z(engine: Engine, n_sweeps: int, n_forward: int, seed: int = 2) -> np.ndarray:
     """Return the z of every statistic for an engine."""
-    mean, error = forward_means(engine.priors, n_forward, seed)
-    scene = start_scene(engine.priors, engine.moves, seed, engine.threads)
+    mean, error = forward_means(engine, n_forward, seed)
+    scene = start_scene(engine, seed)
     batches = np.zeros((BATCHES, len(STATISTICS)))
-    joint_chain(scene, build_plan(engine.moves, SIZES[0]), n_sweeps, batches)
-    return batch_z(batches, mean, error)
-
-
-def mutant_z(mutation: int, n_sweeps: int, n_forward: int, seed: int = 2) -> np.ndarray:
-    """Return the z of every statistic for a sweep with a planted bug (0: none)."""
-    mean, error = forward_means(_BASE, n_forward, seed)
-    batches = np.zeros((BATCHES, len(STATISTICS)))
-    mutant_chain(start_scene(_BASE, Moves(), seed, 1), mutation, n_sweeps, batches)
+    joint_chain(scene, build_plan(engine.moves, SIZES[0]), NOTHING, n_sweeps, batches)
     return batch_z(batches, mean, error)

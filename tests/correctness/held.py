@@ -9,7 +9,9 @@ from doublefeature.inference.second_stage import hold_offsets
 from doublefeature.kernels.scene import Scene
 from doublefeature.kernels.sweep import build_plan, prepare
 from doublefeature.model.generative import base_of, draw_levels
-from tests.correctness.geweke import BATCHES, N_RATINGS, SIZES, STATISTICS, joint_chain, mutant_chain, statistics
+from tests.correctness.forgetful import NOTHING
+from tests.correctness.geweke import BATCHES, N_RATINGS, SIZES, STATISTICS, joint_chain, statistics
+from tests.correctness.planted import mutant_chain
 from tests.correctness.tiny import batch_z, draw_all, pairs, scene_of
 
 HELD = np.array([0.9, -0.7, 0.4, -1.1, 0.6])
@@ -43,7 +45,7 @@ def held_z(priors: Priors, moves: Moves, n_sweeps: int, n_forward: int, seed: in
     if forget:
         mutant_chain(scene, 0, n_sweeps, batches)
     else:
-        joint_chain(scene, build_plan(moves, SIZES[0]), n_sweeps, batches)
+        joint_chain(scene, build_plan(moves, SIZES[0]), NOTHING, n_sweeps, batches)
     assert np.array_equal(scene.state.item_offset, HELD)
     z = batch_z(batches, draws.mean(axis=0), draws.std(axis=0) / np.sqrt(n_forward))
     z[_ABOUT_OFFSETS] = 0.0

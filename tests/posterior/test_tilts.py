@@ -9,7 +9,7 @@ from doublefeature import Ratings, preset
 from doublefeature.inference.projection import project_items, project_users
 from doublefeature.inference.tilts import item_tilt, user_tilt
 from doublefeature.model.choices import traits_of
-from doublefeature.model.state import ITEM_LOGIT_SD, OFFSET_WEIGHT_SD, USER_SD, build_model, members
+from doublefeature.model.state import ITEM_LOGIT_SD, USER_SD, build_model, members
 from tests.posterior import make_draw
 
 FULL = replace(preset("full"), choices=8, choice_least=0.0)
@@ -121,11 +121,13 @@ class TestWeights:
     def test_offset_weights_are_normal_given_offsets(self, draw, model):
         drawn = np.stack([user_tilt(draw._replace(sweep=sweep), model).offset for sweep in range(600)])
         traits, sd = model.user_offset_traits, draw.hyper[USER_SD]
-        precision = traits.T @ traits / sd**2 + np.eye(traits.shape[1]) / OFFSET_WEIGHT_SD**2
+        precision = traits.T @ traits / sd**2 + np.eye(traits.shape[1]) / model.offset_weight_sd**2
         mean = np.linalg.solve(precision, traits.T @ draw.user_offset / sd**2)
         error = np.sqrt(np.diag(np.linalg.inv(precision)) / 600)
         assert (np.abs(drawn.mean(axis=0) - mean) < 4.5 * error).all()
-        firmer = precision + np.eye(traits.shape[1]) * (1.0 / OFFSET_WEIGHT_SD**4 - 1.0 / OFFSET_WEIGHT_SD**2)
+        firmer = precision + np.eye(traits.shape[1]) * (
+            1.0 / model.offset_weight_sd**4 - 1.0 / model.offset_weight_sd**2
+        )
         shrunk = np.linalg.solve(firmer, traits.T @ draw.user_offset / sd**2)
         assert np.abs((drawn.mean(axis=0) - shrunk) / error).max() > 4.5
 

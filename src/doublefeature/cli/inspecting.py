@@ -72,6 +72,8 @@ def features(
                 item["title"] = fitted.title(item["id"])
         print_json(rows)
         return
+    if fitted.priors_.remainder:
+        say("beside its features the model has a low-rank remainder, which takes over much of what they would say")
     if not found:
         typer.echo("no feature stands out: offsets alone describe these ratings")
     for number, feature in enumerate(found):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature.model.state import ITEM_LOGIT_SD, ITEM_SD, OFFSET_WEIGHT_SD, USER_SD, Model, members
+from doublefeature.model.state import ITEM_LOGIT_SD, ITEM_SD, USER_SD, Model, members
 from doublefeature.posterior.draws import Draw
 
 FloatArray = NDArray[np.float64]
@@ -37,7 +37,9 @@ def user_tilt(draw: Draw, model: Model) -> Tilt:
     """Draw how traits shift users."""
     rng = np.random.default_rng([_SEED, _USERS, draw.chain, draw.sweep])
     inside = members(draw.user_words, np.arange(draw.n_features)).astype(np.float64)
-    offset = _offset_weights(model.user_offset_traits, draw.user_offset, float(draw.hyper[USER_SD]), rng)
+    offset = _offset_weights(
+        model.user_offset_traits, draw.user_offset, (float(draw.hyper[USER_SD]), model.offset_weight_sd), rng
+    )
     return Tilt(_weights(model.user_traits, inside, None, model.weight_sd, rng), offset)
 
 
@@ -45,7 +47,9 @@ def item_tilt(draw: Draw, model: Model) -> Tilt:
     """Draw how traits shift items."""
     rng = np.random.default_rng([_SEED, _ITEMS, draw.chain, draw.sweep])
     inside = members(draw.item_words, np.arange(draw.n_features)).astype(np.float64)
-    offset = _offset_weights(model.item_traits, draw.item_offset, float(draw.hyper[ITEM_SD]), rng)
+    offset = _offset_weights(
+        model.item_traits, draw.item_offset, (float(draw.hyper[ITEM_SD]), model.offset_weight_sd), rng
+    )
     return Tilt(_weights(model.item_traits, inside, model.item_logit, model.weight_sd, rng), offset)
 
 
@@ -91,12 +95,15 @@ def _prior_slopes(weights: FloatArray, centre: float | None, sd: float) -> tuple
     return slope, firm
 
 
-def _offset_weights(traits: FloatArray, offset: FloatArray, sd: float, rng: np.random.Generator) -> FloatArray:
-    """Draw how traits shift offsets given the offsets; not at all where the model has none."""
+def _offset_weights(
+    traits: FloatArray, offset: FloatArray, spreads: tuple[float, float], rng: np.random.Generator
+) -> FloatArray:
+    """Draw how traits shift offsets given the offsets and both spreads; not at all where the model has none."""
+    sd, weight_sd = spreads
     size = traits.shape[1]
     if size == 0 or not offset.any():
         return np.zeros(size)
-    precision = traits.T @ traits / sd**2 + np.eye(size) / OFFSET_WEIGHT_SD**2
+    precision = traits.T @ traits / sd**2 + np.eye(size) / weight_sd**2
     factor = np.linalg.cholesky(precision)
     mean = np.linalg.solve(precision, traits.T @ offset / sd**2)
     return _rounded(mean + np.linalg.solve(factor.T, rng.standard_normal(size)))

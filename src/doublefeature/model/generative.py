@@ -26,7 +26,6 @@ from doublefeature.model.ordinal import level_cutpoints, level_probabilities
 from doublefeature.model.parameters import Parameters
 from doublefeature.model.state import (
     ITEM_LOGIT_SD,
-    OFFSET_WEIGHT_SD,
     Traits,
     no_traits,
     scales_of,
@@ -105,8 +104,8 @@ def draw_parameters(
     if priors.user_scales:
         user_scale[:] = rng.choice(scales.size, n_users, p=np.exp(scale_log_weights(scales, scale_sd)))
     of_users = np.hstack([traits.users, traits.user_offsets])
-    user_offset_weights = OFFSET_WEIGHT_SD * np.asarray(rng.standard_normal(of_users.shape[1]))
-    item_offset_weights = OFFSET_WEIGHT_SD * np.asarray(rng.standard_normal(traits.items.shape[1]))
+    user_offset_weights = priors.trait_offset_sd * np.asarray(rng.standard_normal(of_users.shape[1]))
+    item_offset_weights = priors.trait_offset_sd * np.asarray(rng.standard_normal(traits.items.shape[1]))
     user_offset = of_users @ user_offset_weights + user_sd * rng.standard_normal(n_users)
     item_offset = traits.items @ item_offset_weights + item_sd * rng.standard_normal(n_items)
     return Parameters(
@@ -290,11 +289,11 @@ def log_prior(parameters: Parameters, priors: Priors, traits: Traits | None = No
         total += lgamma(n_free + 1) - n_free * log(max(p.cutpoints.size - 3, 1))
     if priors.item_offsets:
         total += _normal_log_density(p.item_offset - traits.items @ p.item_offset_weights, p.item_sd)
-        total += _normal_log_density(p.item_offset_weights, OFFSET_WEIGHT_SD)
+        total += _normal_log_density(p.item_offset_weights, priors.trait_offset_sd)
     if priors.user_offsets:
         of_users = np.hstack([traits.users, traits.user_offsets])
         total += _normal_log_density(p.user_offset - of_users @ p.user_offset_weights, p.user_sd)
-        total += _normal_log_density(p.user_offset_weights, OFFSET_WEIGHT_SD)
+        total += _normal_log_density(p.user_offset_weights, priors.trait_offset_sd)
     if priors.noise_scale is None:
         total += _inverse_gamma_log_density(p.noise**2, priors.noise_shape, priors.noise_rate)
     if "mass" in priors.learn:

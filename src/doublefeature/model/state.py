@@ -25,8 +25,6 @@ NOISE, MASS, RATE, EFFECT_SD, ITEM_SD, USER_SD, GRADE_SD, SCALE_SD, USER_GRADE_S
 SCALES: FloatArray = np.exp(np.linspace(-0.8, 0.8, 9))
 """Multiples of the noise scale τ that a user's noise may be, when users have scales of their own."""
 MIDDLE_SCALE = 4
-OFFSET_WEIGHT_SD = 0.3
-"""Prior standard deviation of how a trait shifts offsets."""
 ITEM_LOGIT_SD = 1.0
 """Prior standard deviation of the log odds of a feature's items, where traits shift them."""
 
@@ -158,7 +156,7 @@ def build_model(priors: Priors, n_users: int, n_items: int, n_levels: int, trait
         item_traits=np.ascontiguousarray(traits.items),
         weight_sd=priors.choice_sd,
         item_logit=float(np.log(priors.item_rate) - np.log1p(-priors.item_rate)),
-        offset_weight_sd=OFFSET_WEIGHT_SD,
+        offset_weight_sd=priors.trait_offset_sd,
     )
 
 
