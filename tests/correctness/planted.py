@@ -69,8 +69,8 @@ def _of_other_items(model: Model) -> Model:
     return model._replace(item_traits=np.roll(model.item_traits, 1, axis=0))
 
 
-def _wider_scales(model: Model) -> Model:
-    return model._replace(scales=model.scales**1.2)
+def _idle_scales(model: Model) -> Model:
+    return model._replace(scales=np.ones_like(model.scales))
 
 
 def _independent(model: Model) -> Model:
@@ -85,7 +85,7 @@ def _sure_spreads(model: Model) -> Model:
 PLANTED = (
     Planted("grades forget the ratings", "graded, private births only", forgets=GRADES, quick=True),
     Planted("users' grades forget the ratings", "graded users, private births only", forgets=USER_GRADES, quick=True),
-    Planted("users' scales on another grid", "user scales, free cutpoints", tell=_wider_scales),
+    Planted("users' scales that do nothing", "user scales, free cutpoints", tell=_idle_scales),
     Planted("cutpoints forget the ratings", "user scales, free cutpoints", forgets=CUTPOINTS, quick=True),
     Planted("the remainder forgets the ratings", "remainder", forgets=REMAINDER),
     Planted("offsets forget the ratings", "user offsets", forgets=OFFSETS),
