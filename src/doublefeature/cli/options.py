@@ -50,7 +50,7 @@ ItemCovariates = Annotated[
     str | None, typer.Option("--item-covariates", help="Columns of --items for the model, such as genres,year.")
 ]
 UserCovariates = Annotated[
-    str | None, typer.Option("--user-covariates", help="Columns of --users for the model, such as age,gender.")
+    str | None, typer.Option("--user-covariates", help="Columns of --users for the model, such as age,job:category.")
 ]
 Header = Annotated[
     bool | None,
