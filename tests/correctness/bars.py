@@ -120,6 +120,12 @@ def _recovery(tau: float, effort: float) -> Outcome:
     return f"C7 recovery, τ = {tau}", figure + " points", bool(np.mean(gaps) <= mean_bar and max(gaps) <= worst_bar)
 
 
+def _switch(name: str, effort: float) -> Outcome:
+    from tests.correctness.switches import switch_bar
+
+    return switch_bar(name, effort)
+
+
 def _worst(z: np.ndarray, names: tuple[str, ...], bar: str) -> str:
     at = int(np.abs(z).argmax())
     return f"max |z| {abs(z[at]):.2f} ({names[at]}), bar {bar}"
@@ -130,6 +136,7 @@ def bars() -> list[Callable[[float], Outcome]]:
     from tests.correctness.enumeration import SETS
     from tests.correctness.geweke import ENGINES
     from tests.correctness.planted import MUTATIONS, PLANTED
+    from tests.correctness.switches import SWITCHES
     from tests.correctness.wrong import CONTROL_NAME, WRONG
 
     return [
@@ -137,6 +144,7 @@ def bars() -> list[Callable[[float], Outcome]]:
         *(partial(_geweke, index) for index in range(len(ENGINES))),
         _calibration,
         partial(_recovery, 0.5),
+        *(partial(_switch, switch.name) for switch in SWITCHES),
         *(partial(_enumeration, name) for name in SETS),
         *(partial(_wrong, name) for name in (*WRONG, CONTROL_NAME)),
         *(partial(_mutation, name) for name in MUTATIONS),

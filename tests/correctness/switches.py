@@ -1,18 +1,14 @@
-"""Recovery of every switch of the full model: what is planted by the prior with the switch on must be found again.
+"""Recovery of every switch of the full model: what the prior with the switch on has planted must be found again.
 
-    python -m tests.correctness.switches [--effort 1.0] [--only WORD] [--seeds 3]
-
-Parameters come from the prior, ratings from the parameters, and the same priors are fitted to four fifths of them or
-fewer. Bars come from the posterior itself: under the model the truth is one more draw of it. A single number may lie 3
-posterior standard deviations off, and the data must say at least as much about it as the prior does. A vector's
+Parameters come from the prior, ratings from the parameters, and the same priors are fitted to a part of the ratings,
+from no features. Bars come from the posterior itself, of which the truth is one more draw under the model. A number may
+lie 3 posterior standard deviations off, and the data must say at least as much about it as the prior does. A vector's
 correlation with its posterior mean, and its distance from it, may be 3 standard deviations worse than those of draws.
-Where it is meaningful, the model without the switch must lose log score on held-out ratings, beyond 2 standard errors.
+Where that is meaningful, the model without the switch must lose log score on the other ratings, by 2 standard errors.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,25 +21,20 @@ from scipy.special import polygamma
 from doublefeature.config import Priors, Schedule
 from doublefeature.evaluation.scores import log_scores
 from doublefeature.inference.chain import Job, Lane, Recorder, Sweep, run_chains
-from doublefeature.model.choices import traits_of
-from doublefeature.model.generative import base_of, draw_buffet_columns, draw_levels, draw_parameters
+from doublefeature.model.generative import base_of, draw_buffet_columns
 from doublefeature.model.parameters import Parameters
-from doublefeature.model.state import OFFSET_WEIGHT_SD, SCALES, Traits, members, scales_of
+from doublefeature.model.state import SCALES, Traits, members, scales_of
 from doublefeature.outline import Covariates
 from doublefeature.posterior.draws import Draw, Posterior, gather
 from doublefeature.posterior.predict import predict_levels, score_table
 from doublefeature.ratings import Ratings
-from tests.correctness.tiny import pairs, ratings_of
+from tests.correctness.tiny import draw_all, known_traits, pairs, ratings_of
 
-Figures = dict[str, tuple[float, bool]]
-"""What was measured, by a name that ends with its bar: the value, and whether it holds."""
-SPREADS = ("noise", "mass", "rate", "effect_sd", "item_sd", "user_sd", "grade_sd", "scale_sd", "user_grade_sd",
-           "remainder_sd")  # fmt: skip
-"""Names in `Parameters` of what `Draw.hyper` holds."""
-TOLD = sqrt(0.5)
-"""Largest share of the prior's standard deviation that may be left: the data then say as much as the prior."""
-LARGE = 0.1
-"""Share of users from which a feature is large."""
+Figures = dict[str, tuple[float, bool]]  # by a name that ends with its bar: the value, and whether it holds
+HYPER = (  # what `Draw.hyper` holds, as `Parameters` calls it
+    "noise", "mass", "rate", "effect_sd", "item_sd", "user_sd", "grade_sd", "scale_sd", "user_grade_sd", "remainder_sd",
+)  # fmt: skip
+TOLD = sqrt(0.5)  # share of the prior's standard deviation that may be left: the data then say as much as the prior
 
 
 class Fit(NamedTuple):
@@ -59,7 +50,7 @@ class Fit(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """The truth, its held-out ratings, and fits with the switch on and off to the others."""
+    """The truth, its held-out ratings (users, items, levels), and fits to the others with the switch on and off."""
 
     truth: Parameters
     priors: Priors
@@ -67,6 +58,7 @@ class Trial(NamedTuple):
     test: tuple[np.ndarray, np.ndarray, np.ndarray]
     on: Fit
     off: Fit | None
+    unrated: int
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,7 @@ class Switch:
     measure: Callable[[Trial], Figures]
     sizes: tuple[int, int, int] = (300, 50, 5)
     columns: tuple[int, int] = (0, 0)  # of users and of items, in the model with the switch only
-    unrated: int = 0  # items at the end that only held-out ratings have
+    unrated: int = 0  # items at the end that have held-out ratings only
     kinds: bool = False  # two kinds of users rate different items, few of which are seen
 
 
@@ -101,10 +93,9 @@ def fit(ratings: Ratings, priors: Priors, schedule: Schedule, seed: int) -> Fit:
     """Sample the posterior from no features."""
     keepers = [_Keeper(schedule) for _ in range(schedule.chains)]
     run_chains(Job(ratings, priors, schedule, seed=seed), [Lane(chain, one) for chain, one in enumerate(keepers)])
-    base = base_of(priors, ratings.n_levels)
-    posterior = gather(base, [keeper.draws for keeper in keepers], scales=scales_of(priors))
-    slopes = [pair for keeper in keepers for pair in keeper.slopes]
-    return Fit(posterior, np.array([pair[0] for pair in slopes]), np.array([pair[1] for pair in slopes]))
+    posterior = gather(base_of(priors, ratings.n_levels), [one.draws for one in keepers], scales=scales_of(priors))
+    of_users, of_items = zip(*(pair for keeper in keepers for pair in keeper.slopes), strict=True)
+    return Fit(posterior, np.array(of_users), np.array(of_items))
 
 
 def layout(switch: Switch, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -113,7 +104,7 @@ def layout(switch: Switch, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
     if not switch.kinds:
         users, items = pairs(n_users, n_items, int(0.4 * n_users * n_items), int(rng.integers(2**31)))
         return users, items, (rng.random(users.size) < 0.8) & (items < n_items - switch.unrated)
-    each, seen = n_items // 2, n_items // 6  # the same number for all, so that only what they rate tells
+    each, seen = n_items // 2, n_items // 12  # the same number for all, so that only what they rate tells
     near = (np.arange(n_items) < each) == (np.arange(n_users)[:, None] % 2)
     keys = rng.gumbel(size=near.shape) + np.where(near, log(9.0), 0.0)
     items = rng.permuted(np.argsort(-keys, axis=1)[:, :each], axis=1)
@@ -125,18 +116,14 @@ def run(switch: Switch, seed: int, schedule: Schedule) -> Trial:
     rng = np.random.default_rng([seed, 20])
     sizes, priors = switch.sizes, switch.on
     users, items, seen = layout(switch, rng)
-    tables = [_standard(rng, *size) for size in zip(sizes, switch.columns, strict=False)]
-    names = [tuple(f"column {place}" for place in range(count)) for count in switch.columns]
-    covariates = Covariates(*tables, *names)
-    known = users[seen], items[seen]
-    traits = traits_of(ratings_of(*known, np.zeros(known[0].size), *sizes).arrays, priors, covariates)
-    truth = draw_parameters(priors, *sizes[:2], rng, sizes[2], traits)
-    scores = truth.scores(users, items, base_of(priors, sizes[2]))
-    levels = draw_levels(scores, truth.noise_of(users), truth.cutpoints, rng)
-    ratings = ratings_of(*known, levels[seen], *sizes)
+    tables = [_standard(rng, *size) for size in zip(sizes[:2], switch.columns, strict=True)]
+    covariates = Covariates(*tables, *(tuple(map(str, range(count))) for count in switch.columns))
+    traits = known_traits(priors, users[seen], items[seen], sizes, covariates)
+    truth, levels = draw_all(priors, users, items, sizes, rng, traits)
+    ratings = ratings_of(users[seen], items[seen], levels[seen], *sizes)
     on = fit(replace(ratings, covariates=covariates), priors, schedule, seed)
     off = None if switch.off is None else fit(ratings, switch.off, schedule, seed)
-    return Trial(truth, priors, traits, (users[~seen], items[~seen], levels[~seen]), on, off)
+    return Trial(truth, priors, traits, (users[~seen], items[~seen], levels[~seen]), on, off, switch.unrated)
 
 
 def _standard(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray | None:
@@ -149,85 +136,57 @@ def recovered(switch: Switch, seed: int, schedule: Schedule) -> Figures:
     return switch.measure(run(switch, seed, schedule))
 
 
-def number(name: str, draws: np.ndarray, truth: float, prior_sd: float) -> Figures:
-    """Hold a number against its posterior, and the posterior against the prior."""
-    z, left = float((truth - draws.mean()) / draws.std()), float(draws.std() / prior_sd)
-    return {f"{name} |z| < 3": (z, abs(z) < 3.0), f"{name} sd/prior's < {TOLD:.2f}": (left, left < TOLD)}
+def numbers(name: str, draws: np.ndarray, truth: np.ndarray | float, prior_sd: float) -> Figures:
+    """Hold numbers, (draws, numbers) or (draws,), against their posterior, and that against the prior: the worst."""
+    sd = np.atleast_1d(draws.std(axis=0))
+    z = np.atleast_1d(truth - draws.mean(axis=0)) / sd
+    worst, left = float(z[np.abs(z).argmax()]), float(sd.max() / prior_sd)
+    return {f"{name} |z| < 3": (worst, abs(worst) < 3.0), f"{name} sd/prior's < {TOLD:.2f}": (left, left < TOLD)}
 
 
-def vector(name: str, draws: np.ndarray, truth: np.ndarray, least: float = 0.5) -> Figures:
-    """Hold a vector against its posterior mean, as near as draws of it are."""
+def vector(name: str, draws: np.ndarray, truth: np.ndarray) -> Figures:
+    """Hold a vector against its posterior mean, which must be as near as it is to draws."""
     mean = draws.mean(axis=0)
-    r, rmse = _closeness(truth, mean)
-    usual = np.array([_closeness(draw, mean) for draw in draws])
-    z_r, z_rmse = (np.array([r, rmse]) - usual.mean(axis=0)) / usual.std(axis=0)
+    found, usual = np.array(_nearness(truth, mean)), np.array([_nearness(draw, mean) for draw in draws])
+    z_r, z_rmse = (found - usual.mean(axis=0)) / usual.std(axis=0)
     return {
-        f"{name} r > {least:g}": (r, r > least),
-        f"{name} r, z > −3": (float(z_r), z_r > -3.0),
-        f"{name} rmse, z < 3": (float(z_rmse), z_rmse < 3.0),
+        f"{name} r > 0.5": (float(found[0]), bool(found[0] > 0.5)),
+        f"{name} r, z > −3": (float(z_r), bool(z_r > -3.0)),
+        f"{name} rmse, z < 3": (float(z_rmse), bool(z_rmse < 3.0)),
     }
 
 
-def _closeness(values: np.ndarray, mean: np.ndarray) -> tuple[float, float]:
+def _nearness(values: np.ndarray, mean: np.ndarray) -> tuple[float, float]:
     return float(np.corrcoef(values, mean)[0, 1]), sqrt(((values - mean) ** 2).mean())
 
 
-def gain(trial: Trial, bar: float = 2.0, unrated: int = 0) -> Figures:
-    """Return what the switch gains in log score, in standard errors over users; over items where those are unrated."""
-    users, items, levels = trial.test
-    if unrated:
-        chosen = items >= trial.truth.item_offset.size - unrated
-        users, items, levels = users[chosen], items[chosen], levels[chosen]
+def gain(trial: Trial, bar: float = 2.0) -> Figures:
+    """Return what the switch gains in log score, in standard errors over users; of unrated items, over items."""
+    first = trial.truth.item_offset.size - trial.unrated if trial.unrated else 0
+    users, items, levels = (column[trial.test[1] >= first] for column in trial.test)
     on, off = (log_scores(predict_levels(one.posterior, users, items), levels) for one in (trial.on, trial.off))
     gained = on - off
-    sums = np.bincount(items if unrated else users, gained - gained.mean())
+    sums = np.bincount(items if trial.unrated else users, gained - gained.mean())
     z = float(gained.sum() / sqrt((sums**2).sum()))
     return {f"log score gain, z > {bar:g}": (z, z > bar)}
 
 
+def hyper(trial: Trial, name: str) -> np.ndarray:
+    return trial.on.each(lambda draw: draw.hyper[HYPER.index(name)])
+
+
 def spread(trial: Trial, name: str) -> Figures:
     """Hold the logarithm of a learnt standard deviation against its posterior."""
-    draws = np.log(trial.on.each(lambda draw: draw.hyper[SPREADS.index(name)]))
-    return number(
-        f"log {name}", draws, log(getattr(trial.truth, name)), 0.5 * sqrt(polygamma(1, trial.priors.sd_shape))
-    )
+    prior_sd = 0.5 * sqrt(polygamma(1, trial.priors.sd_shape))
+    return numbers(f"log {name}", np.log(hyper(trial, name)), log(getattr(trial.truth, name)), prior_sd)
 
 
-def scores(trial: Trial) -> Figures:
-    """Hold scores of held-out ratings against their posterior."""
+def scores(trial: Trial, name: str) -> Figures:
+    """Scores of held-out ratings, a spread, and what they gain."""
     users, items, _ = trial.test
-    return vector(
-        "η", score_table(trial.on.posterior, users, items), trial.truth.scores(users, items, trial.on.posterior.base)
-    )
-
-
-def slopes(draws: np.ndarray, truth: np.ndarray, traits: np.ndarray) -> Figures:
-    """Hold weights of traits on offsets against their posterior, the worst of all; traits that do not vary say nothing."""
-    varied = traits.std(axis=0) > 0.0
-    z = (truth - draws.mean(axis=0))[varied] / draws.std(axis=0)[varied]
-    worst, left = float(z[np.abs(z).argmax()]), float(draws.std(axis=0)[varied].max() / OFFSET_WEIGHT_SD)
-    return {
-        "worst slope |z| < 3": (worst, abs(worst) < 3.0),
-        f"slope sd/prior's < {TOLD:.2f}": (left, left < TOLD),
-    }
-
-
-def user_slopes(trial: Trial) -> Figures:
-    traits = np.hstack([trial.traits.users, trial.traits.user_offsets])
-    return slopes(trial.on.user_slopes, trial.truth.user_offset_weights, traits) | gain(trial)
-
-
-def item_slopes(trial: Trial, unrated: int = 0) -> Figures:
-    found = slopes(trial.on.item_slopes, trial.truth.item_offset_weights, trial.traits.items)
-    return found | gain(trial, unrated=unrated)
-
-
-def graded(trial: Trial) -> Figures:
-    return scores(trial) | spread(trial, "grade_sd") | gain(trial)
-
-
-def user_grades(trial: Trial) -> Figures:
-    return scores(trial) | spread(trial, "user_grade_sd") | gain(trial)
+    posterior = trial.on.posterior
+    found = vector("η", score_table(posterior, users, items), trial.truth.scores(users, items, posterior.base))
+    return found | spread(trial, name) | (gain(trial) if trial.off else {})
 
 
 def user_offsets(trial: Trial) -> Figures:
@@ -242,20 +201,29 @@ def user_scales(trial: Trial) -> Figures:
 
 
 def cutpoints(trial: Trial) -> Figures:
-    draws, truth, found = trial.on.each(lambda draw: draw.cutpoints), trial.truth.cutpoints, gain(trial)
-    for place in range(2, truth.size - 2):
-        found |= number(f"c_{place}", draws[:, place], truth[place], (truth.size - 3) / sqrt(18.0))
-    return found
+    draws, truth = trial.on.each(lambda draw: draw.cutpoints[2:-2]), trial.truth.cutpoints
+    prior_sd = (truth.size - 3) / sqrt(18.0)  # of either of two uniform numbers in order
+    return numbers("cutpoints", draws, truth[2:-2], prior_sd) | gain(trial)
 
 
 def learnt(trial: Trial) -> Figures:
-    found, prior = scores(trial), trial.priors
-    for name in ("effect_sd", "item_sd", "user_sd"):
-        found |= spread(trial, name)
-    mass, rate = (trial.on.each(lambda draw, place=place: draw.hyper[place]) for place in (1, 2))
-    found |= number("mass", mass, trial.truth.mass, prior.mass / sqrt(prior.mass_shape))
+    prior = trial.priors
+    found = scores(trial, "effect_sd") | spread(trial, "item_sd") | spread(trial, "user_sd")
+    found |= numbers("mass", hyper(trial, "mass"), trial.truth.mass, prior.mass / sqrt(prior.mass_shape))
     rate_sd = sqrt(prior.item_rate * (1.0 - prior.item_rate) / (prior.item_rate_weight + 1.0))
-    return found | number("item_rate", rate, trial.truth.rate, rate_sd)
+    return found | numbers("item_rate", hyper(trial, "rate"), trial.truth.rate, rate_sd)
+
+
+def slopes(trial: Trial, side: str) -> Figures:
+    """Slopes of the offsets of users or items on their traits, those that vary, and what they gain."""
+    of_users = np.hstack([trial.traits.users, trial.traits.user_offsets])
+    varied = (of_users if side == "user" else trial.traits.items).std(axis=0) > 0.0
+    draws, truth = getattr(trial.on, f"{side}_slopes"), getattr(trial.truth, f"{side}_offset_weights")
+    found = numbers("slopes", draws[:, varied], truth[varied], trial.priors.trait_offset_sd)
+    if trial.unrated:
+        draws = trial.on.each(lambda draw: draw.item_offset[-trial.unrated :])
+        found |= vector("unrated ρ", draws, trial.truth.item_offset[-trial.unrated :])
+    return found | gain(trial, -2.0 if trial.priors.item_choices else 2.0)  # items' own ratings say more than who rated
 
 
 def remainder(trial: Trial) -> Figures:
@@ -266,94 +234,66 @@ def remainder(trial: Trial) -> Figures:
 
 
 def item_buffet(trial: Trial) -> Figures:
-    """Log sizes of large features' item sets, on average, and scores."""
+    """Log size of item sets, features weighted by n θ², n users; the other prior of items must not predict better."""
 
-    def size(user_members: np.ndarray, item_members: np.ndarray) -> float:
-        large = user_members.mean(axis=0) >= LARGE
-        return float(np.log(np.maximum(item_members[:, large].sum(axis=0), 1)).mean()) if large.any() else 0.0
+    def size(n_users: np.ndarray, n_items: np.ndarray, effect: np.ndarray) -> float:
+        weights = n_users * effect**2
+        return log((weights @ n_items + 1e-9) / (weights.sum() + 1e-9))
 
     def drawn(draw: Draw) -> float:
-        slots = np.arange(draw.n_features)
-        return size(members(draw.user_words, slots), members(draw.item_words, slots))
+        inside = (members(words, np.arange(draw.n_features)) for words in (draw.user_words, draw.item_words))
+        return size(*(matrix.sum(axis=0) for matrix in inside), draw.effect)
 
-    truth = trial.truth
-    n_large = max(1, int((truth.user_members.mean(axis=0) >= LARGE).sum()))
-    prior = np.log(draw_buffet_columns(truth.item_offset.size, 1_000, np.random.default_rng(0)).sum(axis=0))
-    found = number(
-        "log size", trial.on.each(drawn), size(truth.user_members, truth.item_members), prior.std() / sqrt(n_large)
-    )
-    return found | scores(trial) | gain(trial, bar=-2.0)
+    truth, rng = trial.truth, np.random.default_rng(0)
+    users, shape = truth.user_members.sum(axis=0), truth.item_members.shape
+    alike = [size(users, draw_buffet_columns(*shape, rng).sum(axis=0), truth.effect) for _ in range(200)]
+    right = size(users, truth.item_members.sum(axis=0), truth.effect)
+    return numbers("log size", trial.on.each(drawn), right, float(np.std(alike))) | gain(trial, bar=-2.0)
 
 
-BASE = Priors(mass=1.5, item_offset_sd=0.7, effect_sd=1.0, graded=True)
-OFFSETS = replace(BASE, user_offsets=True, user_offset_sd=0.3)
+PLAIN = Priors(mass=2.0, item_offset_sd=0.7, effect_sd=1.0)
+DENSE = replace(PLAIN, item_rate=0.4)
+MANY = replace(PLAIN, mass=6.0, mass_shape=6.0, item_rate=0.3, effect_sd=1.5)
+GRADED = replace(PLAIN, mass=1.5, graded=True)
+SCALED = replace(GRADED, user_scales=True, user_scale_sd=0.4, sd_shape=6.0, learn=("user_scale_sd",))
+STRONG = replace(GRADED, mass=3.0, item_rate=0.4, effect_sd=1.5)
+HELD = replace(STRONG, user_grades=True, user_grade_sd=0.8, learn=("user_grade_sd",))
+EVEN = replace(GRADED, effect_sd=0.4, item_offset_sd=0.3, trait_offset_sd=0.5)
+OFFSETS = replace(GRADED, user_offsets=True, user_offset_sd=0.3, trait_offset_sd=0.8)
 CHOICES = replace(OFFSETS, choices=1, choice_sd=0.7, item_offset_sd=0.3)
-PLAIN = replace(BASE, mass=2.0, graded=False)
-UNRATED = 40
+LEARNT = ("mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd")
+
+
+def _on(priors: Priors, learn: str | tuple[str, ...] = (), **changes: object) -> Priors:
+    return replace(priors, learn=(learn,) if isinstance(learn, str) else learn, **changes)
+
+
 SWITCHES = (
-    Switch("graded items", replace(BASE, grade_sd=0.8, learn=("grade_sd",)), PLAIN, graded),
-    Switch("user grades", replace(BASE, user_grades=True, user_grade_sd=0.8, learn=("user_grade_sd",)), BASE, user_grades),
-    Switch("user offsets", replace(BASE, user_offsets=True, learn=("user_offset_sd",)), BASE, user_offsets),
-    Switch("user scales", replace(BASE, user_scales=True, user_scale_sd=0.5, learn=("user_scale_sd",)), BASE, user_scales),
-    Switch("free cutpoints", replace(BASE, free_cutpoints=True), BASE, cutpoints),
-    Switch(
-        "learnt spreads",
-        replace(
-            PLAIN, mass_shape=4.0, item_rate=0.3, effect_sd=1.2, user_offsets=True,
-            learn=("mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd"),
-        ),
-        None,
-        learnt,
-    ),
-    Switch(
-        "item columns",
-        replace(BASE, item_offset_sd=0.3),
-        replace(BASE, item_offset_sd=0.3),
-        partial(item_slopes, unrated=UNRATED),
-        sizes=(200, 100, 5),
-        columns=(0, 6),
-        unrated=UNRATED,
-    ),
-    Switch("user columns", OFFSETS, OFFSETS, user_slopes, columns=(4, 0)),
-    Switch("choices", CHOICES, replace(CHOICES, choices=0), user_slopes, kinds=True),
-    Switch("item choices", replace(CHOICES, item_choices=True), CHOICES, item_slopes, kinds=True),
-    Switch("remainder", replace(BASE, remainder=2, remainder_sd=0.7, learn=("remainder_sd",)), BASE, remainder),
-    Switch("item buffet", replace(PLAIN, item_prior="ibp"), PLAIN, item_buffet),
-)  # fmt: skip
+    Switch("graded items", _on(DENSE, "grade_sd", grade_sd=0.8, graded=True), DENSE, partial(scores, name="grade_sd")),
+    Switch("user grades", HELD, STRONG, partial(scores, name="user_grade_sd"), (300, 80, 5)),
+    Switch("user offsets", _on(PLAIN, "user_offset_sd", user_offsets=True), PLAIN, user_offsets),
+    Switch("user scales", SCALED, GRADED, user_scales),
+    Switch("free cutpoints", _on(GRADED, free_cutpoints=True), GRADED, cutpoints),
+    Switch("learnt spreads", _on(MANY, LEARNT, user_offsets=True), None, learnt),
+    Switch("item columns", EVEN, EVEN, partial(slopes, side="item"), (200, 100, 5), columns=(0, 6), unrated=40),
+    Switch("user columns", OFFSETS, OFFSETS, partial(slopes, side="user"), columns=(4, 0)),
+    Switch("choices", CHOICES, replace(CHOICES, choices=0), partial(slopes, side="user"), kinds=True),
+    Switch("item choices", _on(CHOICES, item_choices=True), CHOICES, partial(slopes, side="item"), kinds=True),
+    Switch("remainder", _on(GRADED, "remainder_sd", remainder=2, remainder_sd=0.7), GRADED, remainder),
+    Switch("item buffet", _on(PLAIN, item_prior="ibp"), PLAIN, item_buffet),
+)
 BY_NAME = {switch.name: switch for switch in SWITCHES}
 
 
 def schedule_of(effort: float) -> Schedule:
-    """Return the schedule of a fit at an effort."""
+    """Return the schedule of a fit."""
     half = max(40, int(400 * effort))
     return Schedule(sweeps=2 * half, warmup=half, thin=4, chains=3, threads=1)
 
 
-def switch_bar(name: str, effort: float, n_seeds: int = 3) -> tuple[str, str, bool]:
-    """Return what a switch's bar is called, its figures by seed, and whether all hold."""
-    found = [recovered(BY_NAME[name], seed, schedule_of(effort)) for seed in range(n_seeds)]
-    texts = []
-    for figure in found[0]:
-        values = " ".join(f"{one[figure][0]:.2f}{'' if one[figure][1] else '!'}" for one in found)
-        texts.append(f"{figure}: {values}")
-    return f"C7 recovery, {name}", "; ".join(texts), all(holds for one in found for _, holds in one.values())
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--effort", type=float, default=1.0)
-    parser.add_argument("--only", default="", help="run the switches whose name contains this word")
-    parser.add_argument("--seeds", type=int, default=3)
-    options = parser.parse_args()
-    failed = 0
-    for name in [name for name in BY_NAME if options.only in name]:
-        begin = time.process_time()
-        described, figure, passed = switch_bar(name, options.effort, options.seeds)
-        failed += not passed
-        took = time.process_time() - begin
-        print(f"{'pass' if passed else 'FAIL'}  {described}: {figure} ({took:.0f} s)", flush=True)
-    return int(failed > 0)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def switch_bar(name: str, effort: float) -> tuple[str, str, bool]:
+    """Return what a switch's bar is called, its figures on three data sets, and whether all hold."""
+    found = [recovered(BY_NAME[name], seed, schedule_of(effort)) for seed in range(3)]
+    lists = {key: " ".join(f"{one[key][0]:.2f}{'' if one[key][1] else '!'}" for one in found) for key in found[0]}
+    figure = "; ".join(f"{key}: {values}" for key, values in lists.items())
+    return f"C7 recovery, {name}", figure, all(holds for one in found for _, holds in one.values())
