@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import polygamma
 
-from doublefeature.config import Priors, Schedule
+from doublefeature.config import Moves, Priors, Schedule
 from doublefeature.evaluation.scores import log_scores
 from doublefeature.inference.chain import Job, Lane, Recorder, Sweep, run_chains
 from doublefeature.model.generative import base_of, draw_buffet_columns
@@ -95,6 +95,7 @@ class Switch:
     sizes: tuple[int, int, int] = (300, 50, 5)
     columns: tuple[int, int] = (0, 0)  # of users and of items, in the model with the switch only
     unrated: int = 0  # items at the end that have held-out ratings only
+    moves: Moves | None = None
     kinds: bool = False  # two kinds of users rate different items, few of which are seen
 
 
@@ -112,10 +113,10 @@ class _Keeper(Recorder):
             self.slopes.append((sweep.state.user_offset_weights.copy(), sweep.state.item_offset_weights.copy()))
 
 
-def fit(ratings: Ratings, priors: Priors, schedule: Schedule, seed: int) -> Fit:
+def fit(ratings: Ratings, priors: Priors, schedule: Schedule, moves: Moves | None, seed: int) -> Fit:
     """Sample the posterior from no features."""
     keepers = [_Keeper(schedule) for _ in range(schedule.chains)]
-    run_chains(Job(ratings, priors, schedule, seed=seed), [Lane(chain, one) for chain, one in enumerate(keepers)])
+    run_chains(Job(ratings, priors, schedule, moves, seed), [Lane(chain, one) for chain, one in enumerate(keepers)])
     posterior = gather(base_of(priors, ratings.n_levels), [one.draws for one in keepers], scales=scales_of(priors))
     of_users, of_items = zip(*(pair for keeper in keepers for pair in keeper.slopes), strict=True)
     return Fit(posterior, np.array(of_users), np.array(of_items))
@@ -144,8 +145,8 @@ def run(switch: Switch, seed: int, schedule: Schedule) -> Trial:
     traits = known_traits(priors, users[seen], items[seen], sizes, covariates)
     truth, levels = draw_all(priors, users, items, sizes, rng, traits)
     ratings = ratings_of(users[seen], items[seen], levels[seen], *sizes)
-    on = fit(replace(ratings, covariates=covariates), priors, schedule, seed)
-    off = None if switch.off is None else fit(ratings, switch.off, schedule, seed)
+    on = fit(replace(ratings, covariates=covariates), priors, schedule, switch.moves, seed)
+    off = None if switch.off is None else fit(ratings, switch.off, schedule, switch.moves, seed)
     return Trial(truth, priors, traits, (users[~seen], items[~seen], levels[~seen]), on, off, switch.unrated)
 
 
@@ -232,7 +233,8 @@ def cutpoints(trial: Trial) -> Figures:
 def learnt(trial: Trial) -> Figures:
     prior = trial.priors
     found = scores(trial, "effect_sd") | spread(trial, "item_sd") | spread(trial, "user_sd")
-    found |= numbers("mass", hyper(trial, "mass"), trial.truth.mass, prior.mass / sqrt(prior.mass_shape))
+    mass = numbers("mass", hyper(trial, "mass"), trial.truth.mass, prior.mass / sqrt(prior.mass_shape))
+    found["mass z"] = mass["mass z"]  # how many small features there are, ratings hardly say
     rate_sd = sqrt(prior.item_rate * (1.0 - prior.item_rate) / (prior.item_rate_weight + 1.0))
     return found | numbers("item_rate", hyper(trial, "rate"), trial.truth.rate, rate_sd)
 
@@ -284,6 +286,7 @@ HELD = replace(STRONG, user_grades=True, user_grade_sd=0.8, learn=("user_grade_s
 EVEN = replace(GRADED, effect_sd=0.4, item_offset_sd=0.3, trait_offset_sd=0.5)
 OFFSETS = replace(GRADED, user_offsets=True, user_offset_sd=0.3, trait_offset_sd=0.8)
 CHOICES = replace(OFFSETS, choices=1, choice_sd=0.7, item_offset_sd=0.3)
+SAME = Moves(collapsed_singletons=0.0, offset_flips=0.0)  # what both priors of items have
 LEARNT = ("mass", "item_rate", "effect_sd", "item_offset_sd", "user_offset_sd")
 
 
@@ -303,7 +306,7 @@ SWITCHES = (
     Switch("choices", CHOICES, replace(CHOICES, choices=0), partial(slopes, side="user"), kinds=True),
     Switch("item choices", _on(CHOICES, item_choices=True), CHOICES, partial(slopes, side="item"), kinds=True),
     Switch("remainder", _on(GRADED, "remainder_sd", remainder=2, remainder_sd=0.7), GRADED, remainder),
-    Switch("item buffet", _on(PLAIN, item_prior="ibp"), PLAIN, item_buffet),
+    Switch("item buffet", _on(PLAIN, item_prior="ibp"), PLAIN, item_buffet, moves=SAME),
 )
 BY_NAME = {switch.name: switch for switch in SWITCHES}
 
