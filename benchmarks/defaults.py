@@ -22,6 +22,7 @@ import numpy as np
 
 from doublefeature import DoubleFeature, Schedule, load_dataset, preset
 from doublefeature.config import Priors
+from doublefeature.evaluation.scores import log_scores, ranked_scores
 from doublefeature.evaluation.splits import Split, make_splits
 from doublefeature.model.state import members
 from doublefeature.posterior.draws import Draw
@@ -90,14 +91,13 @@ def judge(split: Split, priors: Priors, schedule: Schedule) -> Judged:
     users, items, levels = split.test.triples()
     pairs = [(split.test.users[u], split.test.items[i]) for u, i in zip(users, items, strict=True)]
     proba = model.predict(pairs).proba
-    rows = np.arange(levels.size)
-    beyond = proba.cumsum(axis=1) - (np.arange(proba.shape[1]) >= levels[:, None])
+    truth = levels.astype(np.int64)
     values = np.array(split.test.levels, float)
     features = float(np.mean([draw.n_features for draw in model.posterior_]))
     seconds = time.perf_counter() - clock
-    log_score = np.log(np.maximum(proba[rows, levels], 1e-12))
-    squares = (proba @ values - values[levels]) ** 2
-    return Judged(log_score, (beyond**2).sum(axis=1), squares, features, middle_share(list(model.posterior_)), seconds)
+    squares = (proba @ values - values[truth]) ** 2
+    share = middle_share(list(model.posterior_))
+    return Judged(log_scores(proba, truth), ranked_scores(proba, truth), squares, features, share, seconds)
 
 
 def main() -> None:

@@ -31,6 +31,10 @@ MERGES = ("precision", "draws", "paper")
 SECOND_STAGES = ("refresh", "paper")
 """What can follow the merge."""
 
+_POSITIVE = (
+    "mass", "mass_shape", "item_rate_weight", "noise_shape", "noise_rate", "effect_sd", "item_offset_sd",
+    "user_offset_sd", "grade_sd", "user_grade_sd", "user_scale_sd", "choice_sd", "trait_offset_sd", "remainder_sd",
+)  # fmt: skip
 _NEEDS = {
     "item_offset_sd": "item_offsets",
     "user_offset_sd": "user_offsets",
@@ -141,18 +145,7 @@ class Priors(_Settings):
     """When given, effects can take only these values, each equally likely, in place of the normal prior."""
 
     def __post_init__(self) -> None:
-        for name in ("mass", "effect_sd", "item_offset_sd", "user_offset_sd", "noise_shape", "noise_rate"):
-            check_positive(name, getattr(self, name))
-        for name in (
-            "mass_shape",
-            "item_rate_weight",
-            "grade_sd",
-            "user_grade_sd",
-            "user_scale_sd",
-            "choice_sd",
-            "trait_offset_sd",
-            "remainder_sd",
-        ):
+        for name in _POSITIVE:
             check_positive(name, getattr(self, name))
         check_number("item_rate", self.item_rate)
         if not 0.0 < self.item_rate < 1.0:

@@ -33,7 +33,7 @@ def _wrong(name: str, effort: float) -> Outcome:
     z = wrong_z(name, int((6e6 if name == SUBTLE else 2e6) * effort))
     if name == CONTROL_NAME:
         return f"C2 control, {name}", _worst(z, FUNCTIONALS, "< 4"), bool(np.abs(z).max() < 4)
-    return f"C2 must fail, {name}", _worst(z, FUNCTIONALS, "> 8"), bool(np.abs(z).max() > 8)
+    return _must_fail(f"C2 must fail, {name}", z, FUNCTIONALS)
 
 
 def _geweke(index: int, effort: float) -> Outcome:
@@ -52,7 +52,7 @@ def _mutation(name: str, effort: float) -> Outcome:
     from tests.correctness.planted import MUTATIONS, STATISTICS, mutant_z
 
     z = mutant_z(MUTATIONS[name], int(5e5 * effort), int(5e4 * effort))
-    return f"C3 must fail, {name}", _worst(z, STATISTICS, "> 8"), bool(np.abs(z).max() > 8)
+    return _must_fail(f"C3 must fail, {name}", z, STATISTICS)
 
 
 def _planted(index: int, effort: float) -> Outcome:
@@ -60,7 +60,7 @@ def _planted(index: int, effort: float) -> Outcome:
 
     planted = PLANTED[index]
     z = planted_z(planted, int(5e5 * effort), int(5e4 * effort))
-    return f"C3 must fail, {planted.name}", _worst(z, STATISTICS, "> 8"), bool(np.abs(z).max() > 8)
+    return _must_fail(f"C3 must fail, {planted.name}", z, STATISTICS)
 
 
 def _ratios(effort: float) -> Outcome:
@@ -124,6 +124,10 @@ def _switch(name: str, effort: float) -> Outcome:
     from tests.correctness.switches import switch_bar
 
     return switch_bar(name, effort)
+
+
+def _must_fail(name: str, z: np.ndarray, names: tuple[str, ...]) -> Outcome:
+    return name, _worst(z, names, "> 8"), bool(np.abs(z).max() > 8)
 
 
 def _worst(z: np.ndarray, names: tuple[str, ...], bar: str) -> str:

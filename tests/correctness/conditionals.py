@@ -25,7 +25,7 @@ from doublefeature.kernels.noise import noise_log_target, update_noise_given_lat
 from doublefeature.kernels.offsets import update_item_offsets, update_user_offsets
 from doublefeature.kernels.scene import Scene, longest_row
 from doublefeature.kernels.scores import add_offsets, rebuild_effects
-from doublefeature.kernels.streams import GAUSSIAN, NOISE_SCALE, OFFSETS, new_stream, seek, tick
+from doublefeature.kernels.streams import GAUSSIAN, NOISE_SCALE, OFFSETS, new_stream, seek, tick, uniform
 from doublefeature.kernels.sweep import prepare
 from doublefeature.kernels.variates import log_gamma_draw, normal
 from doublefeature.model.generative import base_of
@@ -50,13 +50,19 @@ def effect_target(scene: Scene, slot: int, effect: float) -> float:
 
 
 @kernel
-def replayed_normals(scene: Scene, block: int, step: int, entity: int, count: int) -> np.ndarray:
+def replayed(scene: Scene, block: int, step: int, entity: int, normals: np.ndarray) -> np.ndarray:
+    """Return the first random numbers of a place, uniform or normal as told."""
     stream = new_stream()
     seek(stream, scene.key, tick(scene.sweep, block, step), entity)
-    out = np.empty(count)
-    for j in range(count):
-        out[j] = normal(stream)
+    out = np.empty(normals.size)
+    for j in range(normals.size):
+        out[j] = normal(stream) if normals[j] else uniform(stream)
     return out
+
+
+def replayed_normals(scene: Scene, block: int, step: int, entity: int, count: int) -> np.ndarray:
+    """Return the first normal random numbers of a place."""
+    return replayed(scene, block, step, entity, np.ones(count, np.uint8))
 
 
 @kernel

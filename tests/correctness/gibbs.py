@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from doublefeature._jit import kernel
 from doublefeature.config import Priors
 from doublefeature.kernels.grades import update_grades_and_offsets
 from doublefeature.kernels.memberships import update_items
@@ -30,19 +29,15 @@ from doublefeature.kernels.streams import (
     REMAINDER,
     TRAITS,
     USER_GRADES,
-    new_stream,
-    seek,
     tick,
-    uniform,
 )
 from doublefeature.kernels.traits import _OF_ITEM_OFFSETS, _OF_USER_OFFSETS, update_traits
 from doublefeature.kernels.user_grades import update_user_grades
-from doublefeature.kernels.variates import normal
 from doublefeature.model.generative import base_of, log_prior
 from doublefeature.model.parameters import Parameters, parameters_of
 from doublefeature.model.state import copy_state, members
 from tests.correctness.cases import Case
-from tests.correctness.conditionals import fresh_scene, replayed_normals
+from tests.correctness.conditionals import fresh_scene, replayed, replayed_normals
 from tests.correctness.graded import normal_log_density
 from tests.correctness.tiny import batch_z
 
@@ -55,17 +50,6 @@ Pairs = Iterator[tuple[np.ndarray, np.ndarray]]
 
 def no_bug(case: Case, p: Parameters) -> float:
     return 0.0
-
-
-@kernel
-def replayed(scene: Scene, block: int, step: int, entity: int, normals: np.ndarray) -> np.ndarray:
-    """Return the first random numbers of a place, uniform or normal as told."""
-    stream = new_stream()
-    seek(stream, scene.key, tick(scene.sweep, block, step), entity)
-    out = np.empty(normals.size)
-    for j in range(normals.size):
-        out[j] = normal(stream) if normals[j] else uniform(stream)
-    return out
 
 
 class Normal(NamedTuple):

@@ -21,7 +21,7 @@ from doublefeature.model.generative import scale_log_weights
 from doublefeature.model.parameters import Parameters, parameters_of, state_of
 from doublefeature.model.state import SCALE_SD
 from tests.correctness.cases import DIRECT, Case, random_case, random_graded_priors, random_priors
-from tests.correctness.conditionals import fresh_scene
+from tests.correctness.conditionals import fresh_scene, replayed
 from tests.correctness.gibbs import (
     Bug,
     Place,
@@ -34,7 +34,6 @@ from tests.correctness.gibbs import (
     offset_weights,
     remainders,
     repeat,
-    replayed,
     scale_z,
     user_grades,
     user_places,

@@ -41,16 +41,16 @@ def compare(
     ] = "holdout",
     share: Annotated[float | None, typer.Option(help="Share of ratings, users or items held out; default 0.1.")] = None,
     folds: Folds = None,
-    cold: Annotated[
+    given: Annotated[
         int | None,
-        typer.Option("--given", min=0, help="Ratings of each cold user that all learn from, default 10; 0: none."),
+        typer.Option(min=0, help="Ratings of each cold user that all learn from, default 10; 0: none."),
     ] = None,
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many splits, with seeds from --seed on.")] = 1,
     tune: Annotated[
         bool, typer.Option(help="Choose settings on a part of the training ratings, or take defaults.")
     ] = True,
-    given: Annotated[
+    fixed: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="MODEL.SETTING=VALUE", help="A setting in place of tuning; can be repeated."),
     ] = None,
@@ -81,13 +81,14 @@ def compare(
     Packages of other people come with: pip install 'doublefeature\[peers]'
     """
     from doublefeature.evaluation.compare import compare as run
+    from doublefeature.evaluation.evaluate import GIVEN
     from doublefeature.evaluation.peers.registry import find_models
     from doublefeature.evaluation.peers.runner import Plan
 
-    check_protocol(protocol, folds, cold)
+    check_protocol(protocol, folds, given)
     names = [name.strip() for name in models.split(",") if name.strip()]
     find_models(names)
-    settings = _settings(given or [])
+    settings = _settings(fixed or [])
     _check_targets(csv, markdown)
     result = run(
         load_ratings(ratings, levels, user, item, rating, time, header, duplicates),
@@ -96,7 +97,7 @@ def compare(
         seeds=range(seed, seed + seeds),
         share=share,
         folds=5 if folds is None else folds,
-        given=10 if cold is None else cold,
+        given=GIVEN if given is None else given,
         settings=settings,
         plan=Plan(tune=tune, threads=threads, limit=limit),
         top_n=top or None,

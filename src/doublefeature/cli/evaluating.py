@@ -74,6 +74,7 @@ def evaluate(
     plot: Annotated[Path | None, typer.Option(help="Folder for plots of scores and calibration.")] = None,
 ) -> None:
     """Fit to a part of the ratings and judge predictions on the rest, beside rules that need no model."""
+    from doublefeature.evaluation.evaluate import GIVEN
     from doublefeature.evaluation.evaluate import evaluate as run
     from doublefeature.inference.fit import stop_on_signals
     from doublefeature.inference.progress import shown_progress
@@ -91,7 +92,7 @@ def evaluate(
         "seeds": range(model.seed, model.seed + seeds),
         "share": share,
         "folds": 5 if folds is None else folds,
-        "given": 10 if given is None else given,
+        "given": GIVEN if given is None else given,
         "items": table,
         "top_n": top or None,
     }

@@ -37,9 +37,8 @@ def user_tilt(draw: Draw, model: Model) -> Tilt:
     """Draw how traits shift users."""
     rng = np.random.default_rng([_SEED, _USERS, draw.chain, draw.sweep])
     inside = members(draw.user_words, np.arange(draw.n_features)).astype(np.float64)
-    offset = _offset_weights(
-        model.user_offset_traits, draw.user_offset, (float(draw.hyper[USER_SD]), model.offset_weight_sd), rng
-    )
+    sd = float(draw.hyper[USER_SD])
+    offset = _offset_weights(model.user_offset_traits, draw.user_offset, sd, model.offset_weight_sd, rng)
     return Tilt(_weights(model.user_traits, inside, None, model.weight_sd, rng), offset)
 
 
@@ -47,9 +46,8 @@ def item_tilt(draw: Draw, model: Model) -> Tilt:
     """Draw how traits shift items."""
     rng = np.random.default_rng([_SEED, _ITEMS, draw.chain, draw.sweep])
     inside = members(draw.item_words, np.arange(draw.n_features)).astype(np.float64)
-    offset = _offset_weights(
-        model.item_traits, draw.item_offset, (float(draw.hyper[ITEM_SD]), model.offset_weight_sd), rng
-    )
+    sd = float(draw.hyper[ITEM_SD])
+    offset = _offset_weights(model.item_traits, draw.item_offset, sd, model.offset_weight_sd, rng)
     return Tilt(_weights(model.item_traits, inside, model.item_logit, model.weight_sd, rng), offset)
 
 
@@ -96,10 +94,9 @@ def _prior_slopes(weights: FloatArray, centre: float | None, sd: float) -> tuple
 
 
 def _offset_weights(
-    traits: FloatArray, offset: FloatArray, spreads: tuple[float, float], rng: np.random.Generator
+    traits: FloatArray, offset: FloatArray, sd: float, weight_sd: float, rng: np.random.Generator
 ) -> FloatArray:
     """Draw how traits shift offsets given the offsets and both spreads; not at all where the model has none."""
-    sd, weight_sd = spreads
     size = traits.shape[1]
     if size == 0 or not offset.any():
         return np.zeros(size)
