@@ -69,7 +69,7 @@ def heading(comparison: Comparison) -> list[str]:
         f"protocol {comparison.protocol}: held out is {PROTOCOLS[comparison.protocol]}",
         f"{first.users} users × {first.items} items; {first.train_ratings} ratings to learn from, "
         f"{first.test_ratings} held out; seeds {seeds}; split {first.fingerprint[:12]}",
-        *(f"learnt from besides: {count} ratings of the users held out" for count in [first.given_ratings] if count),
+        *([f"learnt from besides: {first.given_ratings} ratings of the users held out"] if first.given_ratings else []),
         *comparison.notes,
         *(f"{name} is left out: {why}" for name, why in comparison.left_out.items()),
     ]
