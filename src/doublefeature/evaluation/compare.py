@@ -14,6 +14,7 @@ from doublefeature.evaluation.peers.cells import Cell, Shelf, cell_key
 from doublefeature.evaluation.peers.comparison import Comparison
 from doublefeature.evaluation.peers.registry import ALL, OWN, find_models
 from doublefeature.evaluation.peers.runner import Plan, run_peer
+from doublefeature.evaluation.peers.tuning import Search
 from doublefeature.evaluation.ranking import listed_users, relevant_level
 from doublefeature.evaluation.splits import Split, splits_of
 from doublefeature.evaluation.tables import how_lists_are_judged
@@ -64,7 +65,7 @@ def compare(
     """
     peers, missing = find_models(models)
     plan, tell = plan or Plan(), say or _silent
-    wanted = _candidates(peers, settings or {}, plan)
+    searches = _searches(peers, settings or {}, plan)
     splits = _splits(ratings, protocol, seeds, share, folds, given)
     left_out = {peer.name: f"package {peer.package} is not installed" for peer in missing}
     for name, why in left_out.items():
@@ -74,7 +75,7 @@ def compare(
     cells: dict[str, list[Cell]] = {}
     for peer in peers:
         try:
-            cells[peer.name] = [_cell(peer, split, wanted[peer.name], plan, length, shelf, tell) for split in splits]
+            cells[peer.name] = [_cell(peer, split, searches[peer.name], plan, length, shelf, tell) for split in splits]
         except EnvironmentProblem as error:
             left_out[peer.name] = str(error)
             tell(f"{peer.name} is left out: {error}")
@@ -89,7 +90,7 @@ def compare(
         cells=cells,
         reference=next((name for name in cells if name.startswith(OWN)), next(iter(cells))),
         left_out=left_out,
-        notes=[*too_long, *_lists_judged(splits[0], cells)],
+        notes=[*too_long, *_lists_judged(splits[0], cells), *_at_ends(searches, cells)],
     )
 
 
@@ -107,18 +108,19 @@ def _splits(
     return splits_of(ratings, protocol, seeds, share, folds, given)
 
 
-def _candidates(peers: Sequence[Peer], given: Mapping[str, Settings], plan: Plan) -> dict[str, list[Settings]]:
-    """Return, for every model, the settings that tuning chooses from: one where nothing is to be tuned."""
+def _searches(peers: Sequence[Peer], given: Mapping[str, Settings], plan: Plan) -> dict[str, Search]:
+    """Return, for every model, what tuning chooses from: one thing where nothing is to be tuned."""
     names = [peer.name for peer in peers]
     for name in given:
         if name not in names:
             raise SettingsError(f"settings are given for {show(name)}, which is not compared. Compared are: {names}.")
-    return {
-        peer.name: [peer.complete(given[peer.name])]
-        if peer.name in given
-        else peer.candidates[: None if plan.tune else 1]
-        for peer in peers
-    }
+
+    def search(peer: Peer) -> Search:
+        if plan.tune and peer.name not in given:
+            return Search.of(peer)
+        return Search([peer.complete(given.get(peer.name, {}))])
+
+    return {peer.name: search(peer) for peer in peers}
 
 
 def _list_notes(splits: Sequence[Split], top_n: int | None) -> list[str]:
@@ -138,16 +140,24 @@ def _lists_judged(split: Split, cells: Mapping[str, Sequence[Cell]]) -> list[str
     return [how_lists_are_judged(split.test.levels[relevant_level(split.test.n_levels)])]
 
 
-def _cell(
-    peer: Peer, split: Split, candidates: Sequence[Settings], plan: Plan, top_n: int | None, shelf: Shelf, tell: Say
-) -> Cell:
+def _at_ends(searches: Mapping[str, Search], cells: Mapping[str, Sequence[Cell]]) -> list[str]:
+    """Say which settings were chosen at the end of what tuning goes through."""
+    found = {
+        name: ", ".join(dict.fromkeys(end for cell in row for end in searches[name].ends(cell.settings)))
+        for name, row in cells.items()
+    }
+    told = "; ".join(f"{name} {ends}" for name, ends in found.items() if ends)
+    return [f"chosen at the end of what was tried: {told}"] if told else []
+
+
+def _cell(peer: Peer, split: Split, search: Search, plan: Plan, top_n: int | None, shelf: Shelf, tell: Say) -> Cell:
     """Return the finished run of a model on a split, from the folder or made now."""
-    key = cell_key(split, peer, candidates, top_n)
+    key = cell_key(split, peer, search, top_n)
     found = shelf.load(key, peer.name)
     if found is not None:
         return found
     listed = None if top_n is None else listed_users(split)
-    outcome = run_peer(peer, split, candidates, plan, listed=listed, say=tell)
+    outcome = run_peer(peer, split, search, plan, listed=listed, say=tell)
     cell = Cell.of(outcome, split, listed, top_n or 0)
     shelf.keep(key, peer.name, cell)
     return cell

@@ -20,7 +20,7 @@ from doublefeature.studies.recovery import Design, simulate
 QUICK = {
     "libmf": {"iterations": 30, "penalty": 0.04},
     "bpmf": {"warmup": 20, "draws": 30, "rank": 4},
-    "autorec": {"hidden": 50, "penalty": 20.0, "epochs": 80, "batch": 16},
+    "autorec": {"hidden": 50, "penalty": 20.0, "epochs": 80, "batches": 4},
     "mf": {"rank": 8, "epochs": 100},
     **{peer.name: {"iterations": 80, "warmup": 30} for peer in MYFM},
     **{
@@ -97,11 +97,11 @@ def test_the_same_every_time(name):
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
-def test_default_settings_are_among_the_candidates_and_all_differ(peer):
-    candidates = [tuple(settings.items()) for settings in peer.candidates]
-    assert candidates[0] == tuple(peer.defaults.items())
-    assert len(set(candidates)) == len(candidates)
-    assert all(set(choice) <= set(peer.defaults) for choice in peer.choices)
+def test_tuning_starts_from_the_defaults_and_all_starts_differ(peer):
+    starts = [tuple(settings.items()) for settings in peer.starts]
+    assert starts[0] == tuple(peer.defaults.items())
+    assert len(set(starts)) == len(starts)
+    assert all(set(choice) <= set(peer.defaults) for choice in (*peer.choices, peer.ladders))
 
 
 def caught(monkeypatch, cls):

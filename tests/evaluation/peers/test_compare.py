@@ -114,6 +114,15 @@ class TestScores:
         assert here.calls[-1][1].fingerprint == split.known.fingerprint != split.train.fingerprint
         assert f"learnt from besides: {split.given.n_ratings} ratings" in " ".join(heading(result))
 
+    def test_settings_at_the_end_of_what_was_tried_are_told(self, ratings, here, monkeypatch):
+        short, long = (0.0, 0.5, 1.0), (0.0, 0.5, 1.0, 1.5)
+        for ladder, told in ((short, ["chosen at the end of what was tried: points weight 1.0"]), (long, [])):
+            peer = replace(POINTS, defaults={"weight": 0.5}, choices=(), ladders={"weight": ladder})
+            monkeypatch.setitem(registry.KNOWN, "points", peer)
+            result = compared(ratings, models=["points"], seeds=(0,), top_n=None)
+            assert result.cells["points"][0].settings == {"weight": 1.0}
+            assert result.notes == told
+
 
 class TestFolder:
     def test_finished_runs_are_not_made_again_and_give_the_same(self, ratings, here, tmp_path):
@@ -146,13 +155,15 @@ class TestFolder:
         compared(ratings, out=tmp_path, seeds=(0,), **change)
         assert "points" in {name for name, *_ in here.calls}
 
-    @pytest.mark.parametrize("change", [{"meaning": "other priors"}, {"package": "scipy"}], ids=str)
+    @pytest.mark.parametrize(
+        "change", [{"meaning": "other priors"}, {"package": "scipy"}, {"ladders": {"weight": (0.0, 0.5, 1.0)}}], ids=str
+    )
     def test_another_model_of_the_same_name_is_another_run(self, ratings, here, tmp_path, monkeypatch, change):
         compared(ratings, out=tmp_path, seeds=(0,))
         here.calls.clear()
-        monkeypatch.setitem(registry.KNOWN, "levels", replace(LEVELS, **change))
+        monkeypatch.setitem(registry.KNOWN, "points", replace(POINTS, **change))
         compared(ratings, out=tmp_path, seeds=(0,))
-        assert [name for name, *_ in here.calls] == ["levels"]
+        assert {name for name, *_ in here.calls} == {"points"}
 
     def test_a_run_that_breaks_off_keeps_what_it_finished(self, ratings, here, tmp_path, monkeypatch):
         def break_off(train, settings, seed):
@@ -178,7 +189,7 @@ class TestFolder:
 
 class TestProblems:
     def test_a_model_that_fails_is_left_out(self, ratings, here):
-        here.hangs = [dict(settings) for settings in POINTS.candidates]
+        here.hangs = [dict(settings) for settings in POINTS.starts]
         said = []
         result = compared(ratings, say=said.append)
         assert list(result.scores) == ["levels"]
@@ -187,7 +198,7 @@ class TestProblems:
         assert "points is left out: points did not finish." in heading(result)
 
     def test_no_model_left(self, ratings, here):
-        here.hangs = [dict(settings) for settings in POINTS.candidates]
+        here.hangs = [dict(settings) for settings in POINTS.starts]
         with pytest.raises(EnvironmentProblem, match=r"no model could be run\. points did not finish"):
             compared(ratings, models=["points"])
 

@@ -7,6 +7,7 @@ from doublefeature.evaluation.peers import runner
 from doublefeature.evaluation.peers.base import Answer, Peer
 from doublefeature.evaluation.peers.fitting import Pairs
 from doublefeature.evaluation.peers.runner import Plan, run_peer, validation_split
+from doublefeature.evaluation.peers.tuning import Search
 from doublefeature.evaluation.splits import Split, make_splits
 from doublefeature.studies.recovery import Design, simulate
 from tests.evaluation.peers.fakes import LEVELS, POINTS, FitHere, offsets
@@ -66,7 +67,7 @@ class TestValidation:
         counts = np.bincount(Pairs.of(part.given).users)
         assert set(counts[counts > 0]) == {3}
         fit = here()
-        run_peer(POINTS, split, POINTS.candidates, Plan())
+        run_peer(POINTS, split, Search.of(POINTS), Plan())
         check_no_leak(fit.calls, split)
         assert [train.fingerprint for _, train, _, _ in fit.calls] == [part.known.fingerprint] * 3 + [
             split.known.fingerprint
@@ -82,7 +83,7 @@ class TestValidation:
 class TestTuning:
     def test_takes_the_settings_that_do_best_and_fits_them_to_all_training_ratings(self, split, here):
         fit = here()
-        found = run_peer(POINTS, split, POINTS.candidates, Plan())
+        found = run_peer(POINTS, split, Search.of(POINTS), Plan())
         assert found.settings == {"weight": 1.0}
         scores = {trial.settings["weight"]: trial.log_score for trial in found.trials}
         assert max(scores, key=scores.get) == 1.0
@@ -94,39 +95,39 @@ class TestTuning:
 
     def test_all_settings_see_the_same_parts(self, split, here):
         fit = here()
-        run_peer(POINTS, split, POINTS.candidates, Plan())
+        run_peer(POINTS, split, Search.of(POINTS), Plan())
         assert len({train.fingerprint for _, train, _, _ in fit.calls[:-1]}) == 1
 
     def test_the_leak_check_sees_a_fit_on_everything(self, split, here, ratings):
         fit = here()
-        run_peer(POINTS, Split(split.protocol, split.seed, ratings, split.test), POINTS.candidates, Plan())
+        run_peer(POINTS, Split(split.protocol, split.seed, ratings, split.test), Search.of(POINTS), Plan())
         with pytest.raises(AssertionError):
             check_no_leak(fit.calls, split)
 
     def test_a_model_with_probabilities_and_one_choice_is_fitted_once(self, split, here):
         fit = here()
-        found = run_peer(LEVELS, split, LEVELS.candidates, Plan())
+        found = run_peer(LEVELS, split, Search.of(LEVELS), Plan())
         assert len(fit.calls) == 1
         assert found.trials == []
         np.testing.assert_allclose(found.predicted.proba.sum(axis=1), 1.0)
 
     def test_settings_that_take_too_long_are_passed_over(self, split, here):
         here(hangs=[{"weight": 1.0}])
-        found = run_peer(POINTS, split, POINTS.candidates, Plan(limit=9.0))
+        found = run_peer(POINTS, split, Search.of(POINTS), Plan(limit=9.0))
         finished = [trial for trial in found.trials if trial.log_score is not None]
         assert found.settings == max(finished, key=lambda trial: trial.log_score).settings
         assert [trial.log_score is None for trial in found.trials] == [False, True, False]
         assert found.trials[1].seconds == 9.0
 
     def test_a_model_that_never_finishes(self, split, here):
-        here(hangs=POINTS.candidates)
+        here(hangs=POINTS.starts)
         with pytest.raises(EnvironmentProblem, match="points did not finish"):
-            run_peer(POINTS, split, POINTS.candidates, Plan())
+            run_peer(POINTS, split, Search.of(POINTS), Plan())
 
 
 def test_numbers_become_probabilities_by_a_calibration_on_the_validation_part(split, here):
     here()
-    found = run_peer(POINTS, split, [{"weight": 1.0}], Plan())
+    found = run_peer(POINTS, split, Search([{"weight": 1.0}]), Plan())
     part = validation_split(split)
     seen = offsets(part.train, {"weight": 1.0}, split.seed)(*Pairs.of(part.test)).points
     calibration = fit_calibration(seen, part.test.arrays.levels, part.test.n_levels)
@@ -142,7 +143,7 @@ def test_a_pair_without_a_number_gets_the_mean_rating(split, here):
         return lambda users, items: Answer(np.where(items % 2, 9.0, np.nan))
 
     here()
-    found = run_peer(Peer("gaps", "", "numpy", gaps), split, [{}], Plan())
+    found = run_peer(Peer("gaps", "", "numpy", gaps), split, Search([{}]), Plan())
     odd = Pairs.of(split.test).items % 2 == 1
     np.testing.assert_allclose(found.predicted.mean[odd], 5.0)
     np.testing.assert_allclose(found.predicted.mean[~odd], split.train.values().mean())
@@ -151,7 +152,7 @@ def test_a_pair_without_a_number_gets_the_mean_rating(split, here):
 def test_lists_are_asked_for_with_the_test_pairs(split, here):
     fit = here()
     listed = np.array([3, 1])
-    found = run_peer(POINTS, split, [{"weight": 1.0}], Plan(), listed=listed)
+    found = run_peer(POINTS, split, Search([{"weight": 1.0}]), Plan(), listed=listed)
     expected = offsets(split.train, {"weight": 1.0}, split.seed)(np.zeros(30, int), np.arange(30)).points
     np.testing.assert_allclose(found.means, np.tile(expected, (2, 1)))
     assert fit.calls[-1][2].users.size == len(split.test) + 2 * split.train.n_items

@@ -1,19 +1,22 @@
 r"""AutoRec, an autoencoder over rating vectors, in a few lines of PyTorch.
 
-A user's (or an item's) ratings r, less their mean, with 0 where there is none, go through
-$h(r) = W\,\sigma(V r + \mu) + b$; the squared error of the ratings that exist, plus λ/2 (‖W‖² + ‖V‖²), is minimised by
-Adam over batches of rows.
+A user's (or an item's) ratings r, less the mean rating or less offsets of users and items, with 0 where there is none,
+go through $h(r) = W\,\sigma(V r + \mu) + b$; the squared error of the ratings that exist, plus λ/2 (‖W‖² + ‖V‖²), is
+minimised by Adam over large batches of rows, at a rate that falls to zero along half a cosine.
 """
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from doublefeature.evaluation.baselines import Offsets, fit_offsets
 from doublefeature.evaluation.peers.base import Answer, Codes, Fitted, Peer, Rows, Settings, allowed_threads
+from doublefeature.posterior.prediction import level_values
 from doublefeature.ratings import Ratings
 
 _BLOCK = 512
@@ -25,10 +28,13 @@ def _fit(train: Ratings, settings: Settings, seed: int) -> Fitted:
     rows = Rows.of(train)
     down, across = (rows.items, rows.users) if by_item else (rows.users, rows.items)
     size = (train.n_items, train.n_users) if by_item else (train.n_users, train.n_items)
-    centre = float(rows.values.mean())
+    offsets = fit_offsets(train, level_values(train.levels), with_users=True)
+    if not settings["offsets"]:
+        offsets = Offsets(offsets.centre, np.zeros(train.n_users), np.zeros(train.n_items))
     order = np.argsort(down, kind="stable")
     starts = np.searchsorted(down[order], np.arange(size[0] + 1))
-    places, values = across[order], (rows.values - centre)[order].astype(np.float32)
+    places = across[order]
+    values = (rows.values - offsets.points(rows.users, rows.items))[order].astype(np.float32)
 
     def dense(chosen: Codes) -> tuple[Table, Table]:
         """Return ratings of some rows, and a mark where there is one."""
@@ -47,7 +53,7 @@ def _fit(train: Ratings, settings: Settings, seed: int) -> Fitted:
         for first in range(0, needed.size, _BLOCK):
             mine = np.flatnonzero((lines >= first) & (lines < first + _BLOCK))
             out[mine] = decode(dense(needed[first : first + _BLOCK])[0])[lines[mine] - first, columns[mine]]
-        return Answer(centre + out)
+        return Answer(offsets.points(users, items) + out)
 
     return answer
 
@@ -60,10 +66,12 @@ def _train(dense: Any, size: tuple[int, int], settings: Settings, seed: int) -> 
     torch.set_num_threads(allowed_threads())
     encoder = torch.nn.Linear(size[1], int(settings["hidden"]))
     decoder = torch.nn.Linear(int(settings["hidden"]), size[1])
-    model = torch.nn.Sequential(encoder, torch.nn.Sigmoid(), torch.nn.Dropout(float(settings["dropout"])), decoder)
-    steps = torch.optim.Adam(model.parameters(), lr=float(settings["rate"]))
-    rng, batch = np.random.default_rng(seed), int(settings["batch"])
-    for _ in range(int(settings["epochs"])):
+    model = torch.nn.Sequential(encoder, torch.nn.Sigmoid(), decoder)
+    steps = torch.optim.Adam(model.parameters())
+    rng, batch = np.random.default_rng(seed), math.ceil(size[0] / int(settings["batches"]))
+    epochs = int(settings["epochs"])
+    for epoch in range(epochs):
+        steps.param_groups[0]["lr"] = float(settings["rate"]) * 0.5 * (1.0 + math.cos(math.pi * epoch / epochs))
         order = rng.permutation(size[0])
         for first in range(0, size[0], batch):
             chosen = order[first : first + batch]
@@ -74,7 +82,6 @@ def _train(dense: Any, size: tuple[int, int], settings: Settings, seed: int) -> 
             steps.zero_grad()
             loss.backward()
             steps.step()
-    model.eval()
 
     def decode(table: Table) -> NDArray[np.float32]:
         with torch.no_grad():
@@ -94,20 +101,19 @@ AUTOREC = Peer(
     package="torch",
     fit=_fit,
     defaults={
-        "side": "user",
-        "hidden": 200,
+        "side": "item",
+        "offsets": True,
+        "hidden": 500,
         "penalty": 200.0,
-        "dropout": 0.0,
-        "rate": 1e-3,
-        "epochs": 60,
-        "batch": 128,
+        "rate": 2e-3,
+        "epochs": 30,
+        "batches": 8,
     },
-    choices=(
-        {"penalty": 50.0},
-        {"penalty": 400.0},
-        {"side": "item", "hidden": 500, "batch": 32, "penalty": 30.0},
-        {"side": "item", "hidden": 500, "batch": 32, "penalty": 100.0},
-        {"side": "item", "hidden": 500, "batch": 32},
-    ),
+    choices=({"side": "user"},),
+    ladders={
+        "penalty": (12.0, 25.0, 50.0, 100.0, 140.0, 200.0, 280.0, 400.0),
+        "offsets": (False, True),
+        "epochs": (15, 30, 60, 120, 240),
+    },
     prepare=_import,
 )

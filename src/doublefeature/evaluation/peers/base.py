@@ -19,7 +19,8 @@ from doublefeature.ratings import Ratings
 
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int64]
-Settings = Mapping[str, int | float | str | bool]
+Value = int | float | str | bool
+Settings = Mapping[str, Value]
 
 THREADS = "OMP_NUM_THREADS"
 """Environment variable that holds the number of threads a fit may use."""
@@ -55,7 +56,9 @@ class Peer:
     defaults
         Settings used without tuning; a choice replaces some of them.
     choices
-        What tuning chooses from beside the defaults.
+        What tuning starts from beside the defaults.
+    ladders
+        By name of a setting, the values that tuning goes through, in order (`Search`).
     gives_levels
         Whether its answers hold probabilities; the others are calibrated.
     prepare
@@ -72,6 +75,7 @@ class Peer:
     fit: Callable[[Ratings, Settings, int], Fitted]
     defaults: Settings = field(default_factory=dict)
     choices: tuple[Settings, ...] = ()
+    ladders: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     gives_levels: bool = False
     prepare: Callable[[], None] = _nothing
     patience: Callable[[Ratings, Settings], float] | None = None
@@ -79,7 +83,7 @@ class Peer:
     meaning: str = ""
 
     @property
-    def candidates(self) -> list[Settings]:
+    def starts(self) -> list[Settings]:
         """The defaults, then every choice put in their place."""
         return [self.defaults, *({**self.defaults, **choice} for choice in self.choices)]
 

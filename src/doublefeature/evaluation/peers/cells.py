@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from doublefeature.evaluation.bootstrap import Ratio, Scores, judge_tallies
 from doublefeature.evaluation.peers.base import Codes, FloatArray, Peer, Settings
 from doublefeature.evaluation.peers.child import Usage
 from doublefeature.evaluation.peers.runner import Outcome, Trial
+from doublefeature.evaluation.peers.tuning import Search
 from doublefeature.evaluation.ranking import score_ranking
 from doublefeature.evaluation.splits import Split
 from doublefeature.posterior.disk import write_whole
@@ -123,10 +123,11 @@ class Shelf:
         return None if self._folder is None else self._folder / f"{model}-{key[:16]}.json"
 
 
-def cell_key(split: Split, peer: Peer, candidates: Sequence[Settings], top_n: int | None) -> str:
+def cell_key(split: Split, peer: Peer, search: Search, top_n: int | None) -> str:
     """Return what a cell depends on, as a digest: the split, the model, its settings, and versions of packages."""
-    model = [peer.name, peer.revision, [dict(settings) for settings in candidates]]
-    parts = [FORMAT, __version__, split.fingerprint, model, top_n]
+    model = [peer.name, peer.revision, [dict(settings) for settings in search.starts]]
+    ladders = [dict(search.ladders)] if search.ladders else []
+    parts = [FORMAT, __version__, split.fingerprint, model, top_n, *ladders]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

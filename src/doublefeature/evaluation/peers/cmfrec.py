@@ -44,14 +44,12 @@ CMFREC = Peer(
     about="alternating least squares with implicit signal (cmfrec)",
     package="cmfrec",
     fit=_fit,
-    defaults={"rank": 40, "penalty": 25.0, "offset_penalty": 4.0, "implicit_weight": 1.0, "rounds": 15},
-    choices=(
-        {"penalty": 15.0},
-        {"penalty": 35.0},
-        {"implicit_weight": 2.0},
-        {"implicit_weight": 0.5, "penalty": 30.0},
-        {"rank": 20, "penalty": 20.0, "implicit_weight": 0.5},
-        {"rank": 10, "penalty": 8.0},
-    ),
+    defaults={"rank": 40, "penalty": 16.0, "offset_penalty": 4.0, "implicit_weight": 1.0, "rounds": 15},
+    ladders={
+        "penalty": (4.0, 6.0, 8.0, 12.0, 16.0, 20.0, 25.0, 32.0, 45.0),
+        "implicit_weight": (0.125, 0.25, 0.5, 1.0, 2.0, 4.0),
+        "rank": (10, 20, 40, 80),
+        "offset_penalty": (2.0, 4.0, 8.0, 16.0),
+    },
     prepare=_import,
 )

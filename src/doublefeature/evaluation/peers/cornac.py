@@ -73,13 +73,11 @@ PMF = Peer(
     package="cornac",
     fit=_fit_pmf,
     defaults={"rank": 10, "epochs": 100, "rate": 0.005, "penalty": 0.004},
-    choices=(
-        {"penalty": 0.003},
-        {"penalty": 0.006},
-        {"penalty": 0.01},
-        {"rank": 20},
-        {"rank": 20, "penalty": 0.006},
-    ),
+    ladders={
+        "penalty": (0.002, 0.003, 0.004, 0.006, 0.01, 0.015, 0.02),
+        "rank": (5, 10, 20, 40),
+        "epochs": (50, 100, 200, 400),
+    },
     prepare=_import,
 )
 MF = Peer(
@@ -88,12 +86,10 @@ MF = Peer(
     package="cornac",
     fit=_fit_mf,
     defaults={"rank": 20, "epochs": 60, "rate": 0.01, "penalty": 0.05},
-    choices=(
-        {"penalty": 0.03},
-        {"penalty": 0.08},
-        {"rank": 40, "penalty": 0.08},
-        {"rank": 40, "penalty": 0.1, "epochs": 100},
-        {"rank": 10},
-    ),
+    ladders={
+        "penalty": (0.02, 0.03, 0.05, 0.08, 0.1, 0.12, 0.15, 0.2),
+        "rank": (5, 10, 20, 40, 80, 160),
+        "epochs": (15, 30, 60, 120, 240),
+    },
     prepare=_import,
 )

@@ -90,14 +90,11 @@ LIBMF = Peer(
     package="libmf",
     fit=_fit,
     defaults={"rank": 40, "penalty": 0.08, "iterations": 60, "rate": 0.05, "offsets": True},
-    choices=(
-        {"offsets": False},
-        {"offsets": False, "rank": 20, "penalty": 0.1},
-        {"penalty": 0.06},
-        {"penalty": 0.07},
-        {"penalty": 0.09},
-        {"rank": 20},
-        {"rank": 64},
-    ),
+    choices=({"offsets": False},),
+    ladders={
+        "penalty": (0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.12, 0.15, 0.2),
+        "rank": (10, 20, 40, 80, 160),
+        "iterations": (15, 30, 60, 120),
+    },
     patience=_patience,
 )

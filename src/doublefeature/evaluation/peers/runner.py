@@ -5,7 +5,7 @@ What is given of cold users is learnt from as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from doublefeature.evaluation.calibrate import OrdinalCalibration, fit_calibrati
 from doublefeature.evaluation.peers.base import Answer, Codes, FloatArray, Peer, Settings
 from doublefeature.evaluation.peers.child import Usage
 from doublefeature.evaluation.peers.fitting import DEFAULT_LIMIT, Fit, Pairs, fit_apart
+from doublefeature.evaluation.peers.tuning import Search
 from doublefeature.evaluation.scores import LEAST_PROBABILITY, log_scores
 from doublefeature.evaluation.splits import Split, make_splits
 from doublefeature.posterior.prediction import level_values
@@ -84,7 +85,7 @@ def validation_split(split: Split) -> Split:
 def run_peer(
     peer: Peer,
     split: Split,
-    candidates: Sequence[Settings],
+    search: Search,
     plan: Plan,
     *,
     listed: Codes | None = None,
@@ -94,19 +95,19 @@ def run_peer(
 
     Parameters
     ----------
-    candidates
-        Settings to choose from, by the log score on the validation part.
+    search
+        What settings are tried; the best log score on the validation part wins.
     listed
         Users whose ratings of every item are asked for too.
     say
         Is told in words what goes on.
     """
     peer.check_installed()
-    chosen = candidates[0]
+    chosen = search.starts[0]
     trials: list[Trial] = []
     calibration: OrdinalCalibration | None = None
-    if len(candidates) > 1 or not peer.gives_levels:
-        chosen, trials, calibration = _tune(peer, split, candidates, plan, say)
+    if search.chooses or not peer.gives_levels:
+        chosen, trials, calibration = _tune(peer, split, search, plan, say)
     if say:
         say(f"{peer.name}: fitting with {show_settings(chosen)}")
     asked = Pairs.of(split.test)
@@ -128,33 +129,37 @@ def run_peer(
 
 
 def _tune(
-    peer: Peer, split: Split, candidates: Sequence[Settings], plan: Plan, say: Say | None
+    peer: Peer, split: Split, search: Search, plan: Plan, say: Say | None
 ) -> tuple[Settings, list[Trial], OrdinalCalibration | None]:
     """Return the settings with the best log score on the validation part, and their calibration on it."""
     part = validation_split(split)
     truth = part.test.triples()[2].astype(np.int64)
     trials: list[Trial] = []
-    best: tuple[float, Settings, OrdinalCalibration | None] | None = None
-    problem: DoubleFeatureError | None = None
-    for number, settings in enumerate(candidates, 1):
+    finished: list[tuple[float, Settings, OrdinalCalibration | None]] = []
+    problems: list[DoubleFeatureError] = []
+
+    def score(settings: Settings) -> float | None:
         if say:
-            doing = f"trying {number} of {len(candidates)}," if len(candidates) > 1 else "calibrating with"
+            doing = f"trial {len(trials) + 1}," if search.chooses else "calibrating with"
             say(f"{peer.name}: {doing} {show_settings(settings)}")
         try:
             fit = _fit(peer, part.known, Pairs.of(part.test), settings, plan, split.seed)
         except EnvironmentProblem as error:
-            problem = error
+            problems.append(error)
             trials.append(Trial(settings, None, plan.limit))
-            continue
+            return None
         calibration = None if peer.gives_levels else fit_calibration(fit.answer.points, truth, part.test.n_levels)
         predicted = _judged(fit.answer, calibration, level_values(part.test.levels))
-        score = float(log_scores(predicted.proba, truth).mean())
-        trials.append(Trial(settings, score, fit.usage.wall_seconds))
-        if best is None or score > best[0]:
-            best = (score, settings, calibration)
-    if best is None:
-        raise problem or EnvironmentProblem(f"{peer.name} has no settings to try.")
-    return best[1], trials, best[2]
+        found = float(log_scores(predicted.proba, truth).mean())
+        trials.append(Trial(settings, found, fit.usage.wall_seconds))
+        finished.append((found, settings, calibration))
+        return found
+
+    search.run(score)
+    if not finished:
+        raise problems[-1]
+    _, chosen, calibration = max(finished, key=lambda one: one[0])
+    return chosen, trials, calibration
 
 
 def _fit(

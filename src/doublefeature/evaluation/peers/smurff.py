@@ -69,6 +69,6 @@ SMURFF = Peer(
     package="smurff",
     fit=_fit,
     defaults={"rank": 16, "warmup": 50, "draws": 150},
-    choices=({"rank": 8}, {"rank": 32}),
+    ladders={"rank": (4, 8, 16, 32, 64)},
     prepare=_import,
 )

@@ -74,7 +74,7 @@ KNN = Peer(
     package="surprise",
     fit=_fit_neighbours,
     defaults={"neighbours": 40, "least": 1, "shrinkage": 100},
-    choices=({"neighbours": 20}, {"neighbours": 80}, {"shrinkage": 30}, {"neighbours": 80, "shrinkage": 300}),
+    ladders={"neighbours": (5, 10, 20, 40, 80, 160, 320), "shrinkage": (10, 30, 100, 300, 1000, 3000)},
     prepare=_import,
 )
 SVDPP = Peer(
@@ -82,11 +82,7 @@ SVDPP = Peer(
     about="SVD++, factorisation with implicit signal (scikit-surprise)",
     package="surprise",
     fit=_fit_svdpp,
-    defaults={"rank": 20, "epochs": 20, "rate": 0.007, "penalty": 0.02},
-    choices=(
-        {"epochs": 30, "penalty": 0.04},
-        {"epochs": 40, "rate": 0.01, "penalty": 0.06},
-        {"rank": 40, "epochs": 40, "rate": 0.01, "penalty": 0.06},
-    ),
+    defaults={"rank": 10, "epochs": 40, "rate": 0.01, "penalty": 0.08},
+    ladders={"penalty": (0.02, 0.04, 0.06, 0.08, 0.11, 0.15, 0.2), "rank": (5, 10, 20, 40), "epochs": (20, 40, 80)},
     prepare=_import,
 )
