@@ -94,7 +94,7 @@ LIBMF = Peer(
     ladders={
         "penalty": (0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.12, 0.15, 0.2),
         "rank": (10, 20, 40, 80, 160),
-        "iterations": (15, 30, 60, 120),
+        "iterations": (8, 15, 30, 60, 120),
     },
     patience=_patience,
 )

@@ -69,6 +69,6 @@ SMURFF = Peer(
     package="smurff",
     fit=_fit,
     defaults={"rank": 16, "warmup": 50, "draws": 150},
-    ladders={"rank": (4, 8, 16, 32, 64)},
+    ladders={"rank": (4, 8, 16, 32, 64, 128)},
     prepare=_import,
 )

@@ -83,6 +83,10 @@ SVDPP = Peer(
     package="surprise",
     fit=_fit_svdpp,
     defaults={"rank": 10, "epochs": 40, "rate": 0.01, "penalty": 0.08},
-    ladders={"penalty": (0.02, 0.04, 0.06, 0.08, 0.11, 0.15, 0.2), "rank": (5, 10, 20, 40), "epochs": (20, 40, 80)},
+    ladders={
+        "penalty": (0.02, 0.04, 0.06, 0.08, 0.11, 0.15, 0.2),
+        "rank": (3, 5, 10, 20, 40, 80),
+        "epochs": (10, 20, 40, 80),
+    },
     prepare=_import,
 )
