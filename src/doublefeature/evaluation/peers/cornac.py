@@ -88,7 +88,7 @@ MF = Peer(
     defaults={"rank": 20, "epochs": 60, "rate": 0.01, "penalty": 0.05},
     ladders={
         "penalty": (0.02, 0.03, 0.05, 0.08, 0.1, 0.12, 0.15, 0.2),
-        "rank": (5, 10, 20, 40, 80, 160),
+        "rank": (5, 10, 20, 40, 80, 160, 320),
         "epochs": (15, 30, 60, 120, 240),
     },
     prepare=_import,
