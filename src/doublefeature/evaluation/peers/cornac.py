@@ -75,7 +75,7 @@ PMF = Peer(
     defaults={"rank": 10, "epochs": 100, "rate": 0.005, "penalty": 0.004},
     ladders={
         "penalty": (0.002, 0.003, 0.004, 0.006, 0.01, 0.015, 0.02),
-        "rank": (3, 5, 10, 20, 40, 80),
+        "rank": (2, 3, 5, 10, 20, 40, 80, 160),
         "epochs": (25, 50, 100, 200, 400),
     },
     prepare=_import,
