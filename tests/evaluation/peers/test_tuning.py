@@ -15,15 +15,16 @@ class Hill:
 
     def __call__(self, settings):
         self.asked.append(dict(settings))
-        if dict(settings) in self.broken:
-            return None
+        return None if dict(settings) in self.broken else self.height(settings)
+
+    def height(self, settings):
         ranks, penalties = LADDERS.values()
         far = abs(ranks.index(settings["rank"]) - ranks.index(self.top[0]))
         return -self.slope * (far + abs(penalties.index(settings["penalty"]) - penalties.index(self.top[1])))
 
     @property
     def best(self):
-        return max(self.asked, key=lambda settings: Hill.__call__(Hill(*self.top, self.slope), settings))
+        return max(self.asked, key=self.height)
 
 
 @pytest.mark.parametrize("top", [(1, 0.25), (16, 4.0), (4, 1.0), (8, 0.5)])
