@@ -2,7 +2,8 @@ r"""AutoRec, an autoencoder over rating vectors, in a few lines of PyTorch.
 
 A user's (or an item's) ratings r, less what offsets of users and items say or less the centre of those offsets alone,
 with 0 where there is none, go through $h(r) = W\,\sigma(V r + \mu) + b$; the squared error of the ratings that exist,
-plus λ/2 (‖W‖² + ‖V‖²), is minimised by Adam over large batches of rows, at a rate that falls to zero along half a cosine.
+plus λ/2 (‖W‖² + ‖V‖²), is minimised by Adam over large batches of rows, at a rate that falls to zero along half a
+cosine.
 """
 
 from __future__ import annotations
