@@ -86,9 +86,10 @@ MF = Peer(
     package="cornac",
     fit=_fit_mf,
     defaults={"rank": 20, "epochs": 60, "rate": 0.01, "penalty": 0.05},
+    choices=({"rank": 80, "epochs": 30},),
     ladders={
         "penalty": (0.02, 0.03, 0.05, 0.08, 0.1, 0.12, 0.15, 0.2),
-        "rank": (5, 10, 20, 40, 80, 160, 320),
+        "rank": (5, 10, 20, 40, 80, 160, 320, 640),
         "epochs": (15, 30, 60, 120, 240),
     },
     prepare=_import,

@@ -93,7 +93,7 @@ LIBMF = Peer(
     choices=({"offsets": False},),
     ladders={
         "penalty": (0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.12, 0.15, 0.2),
-        "rank": (10, 20, 40, 80, 160),
+        "rank": (10, 20, 40, 80, 160, 320),
         "iterations": (8, 15, 30, 60, 120),
     },
     patience=_patience,
