@@ -1,5 +1,6 @@
 import io
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -143,6 +144,16 @@ class TestEstimator:
             parameters = parameters_of(draw.to_state())
             total += level_probabilities(parameters.scores(users, items, 2.5), parameters.noise, level_cutpoints(5))
         assert np.allclose(predict_levels(posterior, users, items), total / len(posterior), atol=1e-12)
+
+    @pytest.mark.parametrize("kept", [False, True])
+    def test_a_fit_says_how_many_sweeps_it_has(self, ratings, tmp_path, kept):
+        stop = threading.Event()
+        stop.set()
+        model = df.DoubleFeature(preset="paper", schedule=df.Schedule(chains=1))
+        model.fit(ratings, out=tmp_path / "model" if kept else None, stop=stop)
+        assert (model.schedule_.sweeps, model.schedule_.chains, model.finished_) == (960, 1, False)
+        if kept:
+            assert df.load(tmp_path / "model").schedule_ == model.schedule_
 
     def test_asked_too_early(self):
         with pytest.raises(NotFittedError, match="Call fit"):

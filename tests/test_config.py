@@ -28,6 +28,8 @@ from doublefeature.model.state import build_model, empty_state
         (lambda: Moves(offset_flips=2.0), "between 0 and 1"),
         (lambda: Moves(prior_singletons=False, collapsed_singletons=0.0, feature_moves=0), "no move can create"),
         (lambda: Schedule(sweeps=10, warmup=10), "no draw is left"),
+        (lambda: Schedule(warmup=480), "below sweeps (480)"),
+        (lambda: Schedule(sweeps=0, warmup=0), "at least 1"),
         (lambda: Schedule(chains=0), "at least 1"),
         (lambda: Schedule(thin=1.5), "integer"),
         (lambda: check_seed("7"), "integer"),
@@ -97,6 +99,15 @@ def test_spreads_grow_with_wide_scales():
         assert state.hyper[0] == pytest.approx(wider * 0.8**0.5)
         assert build_model(full, 3, 3, n_levels).grade_sd_rate == build_model(there, 3, 3, n_levels).grade_sd_rate
     assert preset("paper").on_scale(100) == preset("paper")
+
+
+def test_few_ratings_have_more_sweeps_unless_told():
+    usual = Schedule(chains=8)
+    assert [usual.on_ratings(n).n_sweeps for n in (1, 49_999, 50_000, 10**9)] == [960, 960, 480, 480]
+    assert usual.on_ratings(10) == Schedule(sweeps=960, chains=8)
+    assert usual.on_ratings(10).on_ratings(10**9).n_sweeps == 960
+    told = Schedule(sweeps=480)
+    assert told.on_ratings(10) is told
 
 
 @pytest.mark.parametrize(("n_levels", "base"), [(2, 1.0), (5, 2.5), (10, 5.0)])

@@ -26,6 +26,8 @@ LEARNABLE = (
 )
 
 
+_SWEEPS, _SWEEPS_ON_FEW, _FEW_RATINGS = 480, 960, 50_000
+"""How many sweeps a chain has unless told, and on how few ratings it has more (docs/defaults.md)."""
 MERGES = ("precision", "draws", "paper")
 """How item offsets of shards can be merged (see `Sharding`)."""
 SECOND_STAGES = ("refresh", "paper")
@@ -291,8 +293,8 @@ class Moves(_Settings):
 class Schedule(_Settings):
     """How long a run is and how it is spread over chains and threads."""
 
-    sweeps: int = 480
-    """Sweeps per chain, warm-up included."""
+    sweeps: int | None = None
+    """Sweeps per chain, warm-up included. None: 480, or 960 below 50,000 ratings, where they take little time."""
     warmup: int = 120
     """Sweeps thrown away at the start of each chain."""
     thin: int = 8
@@ -303,13 +305,24 @@ class Schedule(_Settings):
     """Threads used in all. None: every core. The draws do not depend on it."""
 
     def __post_init__(self) -> None:
-        for name in ("sweeps", "thin", "chains"):
+        for name in ("thin", "chains"):
             check_count(name, getattr(self, name), least=1)
         check_count("warmup", self.warmup, least=0)
-        if self.threads is not None:
-            check_count("threads", self.threads, least=1)
-        if self.warmup >= self.sweeps:
-            raise SettingsError(f"warmup ({self.warmup}) must be below sweeps ({self.sweeps}), or no draw is left.")
+        for name in ("sweeps", "threads"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least=1)
+        if self.warmup >= self.n_sweeps:
+            raise SettingsError(f"warmup ({self.warmup}) must be below sweeps ({self.n_sweeps}), or no draw is left.")
+
+    @property
+    def n_sweeps(self) -> int:
+        """Sweeps per chain: those asked for, else as many as there are on many ratings."""
+        return _SWEEPS if self.sweeps is None else self.sweeps
+
+    def on_ratings(self, n_ratings: int) -> Schedule:
+        """Return the schedule for so many ratings, with its sweeps said."""
+        usual = _SWEEPS_ON_FEW if n_ratings < _FEW_RATINGS else _SWEEPS
+        return replace(self, sweeps=usual) if self.sweeps is None else self
 
     def keeps(self, sweep: int) -> bool:
         """Whether the state after so many sweeps is kept as a draw."""
@@ -318,7 +331,7 @@ class Schedule(_Settings):
     @property
     def draws_per_chain(self) -> int:
         """How many draws one chain keeps."""
-        return (self.sweeps - self.warmup) // self.thin
+        return (self.n_sweeps - self.warmup) // self.thin
 
 
 @dataclass(frozen=True)

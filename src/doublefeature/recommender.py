@@ -124,6 +124,7 @@ class DoubleFeature(OverWorkers):
         data = whole_ratings(ratings)
         check_covariates(self.priors_, data.covariates)
         self.ratings_, self.heldout_ = data.split(holdout, seed=seed) if holdout else (data, None)
+        self.schedule_ = self.schedule_.on_ratings(self.ratings_.n_ratings)
         if out is None:
             from doublefeature.inference.chain import sample
 

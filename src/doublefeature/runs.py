@@ -27,7 +27,7 @@ def check_run(schedule: Schedule, holdout: float = 0.0, *, sweeps: int | None = 
     if sweeps is not None:
         schedule = replace(schedule, sweeps=sweeps)
     if not schedule.draws_per_chain:
-        left = schedule.sweeps - schedule.warmup
+        left = schedule.n_sweeps - schedule.warmup
         raise SettingsError(
             f"thin ({schedule.thin}) keeps no draw of the {left} sweeps after the warm-up. "
             f"Give a thin of at most {left}, or more sweeps."

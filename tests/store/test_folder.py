@@ -282,6 +282,7 @@ class TestRefusals:
         ("levels of booleans", lambda m: m.update(levels=[False, True]), "levels"),
         ("users", lambda m: m["sizes"].update(users=2**40), "does not fit"),
         ("fewer chains", lambda m: m["schedule"].update(chains=1), "chains are listed"),
+        ("sweeps left open", lambda m: m["schedule"].update(sweeps=None), "sweeps is absent"),
         ("fewer sweeps", lambda m: m["schedule"].update(sweeps=7), "sweeps, the schedule"),
         ("other draws", lambda m: m["schedule"].update(thin=2), "does not fit"),
         ("another path", lambda m: m["tables"]["users"].update(file="../users.safetensors"), "names"),

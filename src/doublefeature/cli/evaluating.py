@@ -51,7 +51,10 @@ def evaluate(
     seeds: Annotated[int, typer.Option(min=1, help="How many splits, with seeds from --seed on.")] = 1,
     top: Annotated[int, typer.Option(min=0, help="Length of top-n lists; 0: do not judge lists.")] = 10,
     preset: Annotated[str | None, typer.Option(help="Model; default: that of fit.")] = None,
-    sweeps: Annotated[int | None, typer.Option(min=1, help="Sweeps per chain, warm-up included.")] = None,
+    sweeps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Sweeps per chain, warm-up included; default: 480, or 960 below 50,000 ratings."),
+    ] = None,
     warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps thrown away; default: half.")] = None,
     thin: Annotated[int | None, typer.Option(min=1, help="Keep every so many sweeps.")] = None,
     chains: Annotated[int | None, typer.Option(min=1, help="Independent chains.")] = None,

@@ -101,7 +101,7 @@ def build_model(
         schedule["warmup"] = schedule["sweeps"] // 2
     planned = Schedule.from_dict(schedule)
     if "thin" not in schedule:
-        planned = replace(planned, thin=thin_for(planned.sweeps, planned.warmup))
+        planned = replace(planned, thin=thin_for(planned.n_sweeps, planned.warmup))
     check_run(planned)
     return DoubleFeature(
         preset=name,
@@ -155,7 +155,10 @@ def fit(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder for the model.")],
     preset: Annotated[str | None, typer.Option(help="Model: full (default) or paper.")] = None,
-    sweeps: Annotated[int | None, typer.Option(min=1, help="Sweeps per chain, warm-up included.")] = None,
+    sweeps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Sweeps per chain, warm-up included; default: 480, or 960 below 50,000 ratings."),
+    ] = None,
     warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps thrown away; default: half.")] = None,
     thin: Annotated[int | None, typer.Option(min=1, help="Keep every so many sweeps.")] = None,
     chains: Annotated[int | None, typer.Option(min=1, help="Independent chains.")] = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from doublefeature.errors import EnvironmentProblem, SettingsError, show
@@ -152,6 +153,7 @@ def _at_ends(searches: Mapping[str, Search], cells: Mapping[str, Sequence[Cell]]
 
 def _cell(peer: Peer, split: Split, search: Search, plan: Plan, top_n: int | None, shelf: Shelf, tell: Say) -> Cell:
     """Return the finished run of a model on a split, from the folder or made now."""
+    search = replace(search, starts=[peer.settle(split.known, settings) for settings in search.starts])
     key = cell_key(split, peer, search, top_n)
     found = shelf.load(key, peer.name)
     if found is not None:

@@ -98,7 +98,7 @@ def sweep_through(
     numba.set_num_threads(threads)
     scene = scene._replace(threads=threads)
     clock = time.monotonic()
-    for sweep in range(begin, schedule.sweeps):
+    for sweep in range(begin, schedule.n_sweeps):
         if sweep < plan.settle and scene.model.learn_noise and not priors.graded:
             _cool(scene, centre, sweep / plan.settle)
         state, log_likelihood = sweep_once(scene._replace(sweep=sweep), plan)
@@ -106,8 +106,8 @@ def sweep_through(
         done = sweep + 1
         if progress is not None:
             per_sweep = (time.monotonic() - clock) / (done - begin)
-            left = per_sweep * (schedule.sweeps - done)
-            progress(_news(scene, (chain, done, schedule.sweeps), log_likelihood, left))
+            left = per_sweep * (schedule.n_sweeps - done)
+            progress(_news(scene, (chain, done, schedule.n_sweeps), log_likelihood, left))
         yield Sweep(chain, done, state, log_likelihood, scene.tally)
 
 
@@ -258,7 +258,7 @@ def sample(
 
     Interrupted (Ctrl-C), it lets every chain finish its sweep and raises again.
     """
-    schedule = schedule or Schedule()
+    schedule = (schedule or Schedule()).on_ratings(ratings.n_ratings)
     recorders = [Recorder(schedule) for _ in range(schedule.chains)]
     job = Job(ratings, priors, schedule, moves, check_seed(seed))
     lanes = [Lane(chain, recorder) for chain, recorder in enumerate(recorders)]

@@ -46,7 +46,7 @@ def fit_into(
     """
     with folder.writing():
         schedule = folder.schedule
-        folder.check_resumable(schedule.sweeps)
+        folder.check_resumable(schedule.n_sweeps)
         if threads is not None:
             schedule = replace(schedule, threads=threads)
         job = Job(folder.ratings, folder.priors, schedule, folder.moves, folder.seed)
@@ -54,7 +54,7 @@ def fit_into(
         lanes = [
             Lane(chain, FolderSink(folder, point, checkpoint_seconds), point and Start(point.state, point.sweep))
             for chain, (done, point) in enumerate(points)
-            if done < schedule.sweeps
+            if done < schedule.n_sweeps
         ]
         run_chains(job, lanes, progress=progress, stop=stop)
         if lanes:

@@ -47,7 +47,7 @@ def finish_shard(path: str, shard: int, threads: int, watch: Watch) -> None:
             merged = consensus.offsets[chain]
             near = distances(draws, merged, consensus.shard_sd[shard])
             if folder.sharding.second_stage == "paper":
-                found = nearest(draws, merged, near, target.schedule.sweeps)
+                found = nearest(draws, merged, near, target.schedule.n_sweeps)
                 kept = [_judged(draw, posterior, source.ratings) for draw in found]
             else:
                 seed = shard_seed(folder.whole.seed, shard, SECOND_STAGE)

@@ -63,8 +63,8 @@ def run_shard(path: str, shard: int, threads: int, watch: Watch) -> None:
     folder = ShardedFolder.open(path)
     begin_shard(folder, shard)
     part = folder.shard(shard)
-    if part.schedule.sweeps < folder.whole.schedule.sweeps:
-        extend(part, folder.whole.schedule.sweeps)
+    if part.schedule.n_sweeps < folder.whole.schedule.n_sweeps:
+        extend(part, folder.whole.schedule.n_sweeps)
     told = watch.progress and _numbered(watch.progress, shard * part.schedule.chains)
     fit_into(part, progress=told, stop=watch.stop, threads=threads)
 

@@ -88,7 +88,7 @@ def fit_by_team(
         How often workers may be lost before the next checkpoint is reached.
     """
     with folder.writing():
-        folder.check_resumable(folder.schedule.sweeps)
+        folder.check_resumable(folder.schedule.n_sweeps)
         was_finished = folder.finished
         losses = 0
         ready = placed
@@ -126,13 +126,13 @@ def _batches(
         folder.priors, folder.schedule, folder.moves, folder.seed, len(outline.levels), outline.covariates
     )
     for chain, done in enumerate(folder.sweeps_done):
-        if done >= settings.schedule.sweeps:
+        if done >= settings.schedule.n_sweeps:
             continue
         point = folder.resume_points[chain]
         start = point and Start(point.state, point.sweep)
         beginning = Beginning(settings, start, 0 if point is None else point.tally)
         team.together(begin_chain, [(chain, beginning)] * team.size)
-        while folder.sweeps_done[chain] < settings.schedule.sweeps:
+        while folder.sweeps_done[chain] < settings.schedule.n_sweeps:
             news = progress and _teller(progress)
             batch = team.together(run_batch, [(seconds,)] * team.size, stop=stop, news=news)[0]
             folder.append(batch.trace, batch.draws, batch.state)

@@ -78,7 +78,7 @@ def setting_lines(folder: ModelFolder) -> dict[str, str]:
 
 def _draw_lines(folder: ModelFolder) -> dict[str, str]:
     posterior = folder.posterior()
-    wanted = folder.schedule.sweeps
+    wanted = folder.schedule.n_sweeps
     done = ", ".join(f"{sweeps} of {wanted}" for sweeps in folder.sweeps_done)
     lines = {"sweeps per chain": done, "draws": str(len(posterior))}
     if len(posterior):

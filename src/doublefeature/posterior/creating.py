@@ -65,13 +65,13 @@ def write_first_files(folder: Path, parts: ModelParts, disk: Disk) -> Contents:
         _claim(folder, disk)
         written = {name: write_arrays(disk, folder, table_file(name), part) for name, part in tables.items()}
         disk.sync_directory(folder)
-    chains = parts["schedule"].chains
+    schedule = parts["schedule"].on_ratings(outline.n_ratings)
     model = build_model(parts["priors"], 0, 0, len(outline.levels))
     manifest = Manifest(
         library=__version__,
         preset=parts["preset"],
         priors=parts["priors"],
-        schedule=parts["schedule"],
+        schedule=schedule,
         moves=parts["moves"],
         seed=seed,
         levels=outline.levels,
@@ -83,9 +83,9 @@ def write_first_files(folder: Path, parts: ModelParts, disk: Disk) -> Contents:
         fingerprint=ratings.fingerprint,
         item_columns=columns,
         tables=written,
-        chains=(StoredChain(),) * chains,
+        chains=(StoredChain(),) * schedule.chains,
     )
-    nothing = [LoadedChain([], None, None)] * chains
+    nothing = [LoadedChain([], None, None)] * schedule.chains
     whole = None if isinstance(ratings, StreamedRatings) or isinstance(heldout, StreamedRatings) else (ratings, heldout)
     return Contents(manifest, outline, whole, item_table if columns else None, nothing)
 

@@ -194,6 +194,8 @@ class _Reader:
             move_names=_names(plain["move_names"], "move_names"),
             chains=tuple(self.chain(chain, entry) for chain, entry in enumerate(plain["chains"])),
         )
+        if schedule.sweeps is None:
+            raise StoreError("schedule.sweeps is absent")
         if len(manifest.chains) != schedule.chains:
             raise StoreError(f"{len(manifest.chains)} chains are listed, the schedule has {schedule.chains}")
         if bool(columns) != ("item-table" in manifest.tables):

@@ -99,7 +99,7 @@ class ShardedFolder:
 
     def merged_path(self, shard: int) -> Path:
         """Where a shard's draws with merged offsets are."""
-        return self.path / f"merged-{self.whole.schedule.sweeps:05}" / f"{shard:02}"
+        return self.path / f"merged-{self.whole.schedule.n_sweeps:05}" / f"{shard:02}"
 
     def shard(self, shard: int) -> ModelFolder:
         """Open the model folder of a shard's own chains."""
@@ -127,7 +127,7 @@ class ShardedFolder:
         if not (path / MANIFEST).is_file():
             return False
         manifest = read_manifest(read_manifest_text(path))
-        return min(chain.sweeps for chain in manifest.chains) >= manifest.schedule.sweeps
+        return min(chain.sweeps for chain in manifest.chains) >= manifest.schedule.n_sweeps
 
     @property
     def finished(self) -> bool:
@@ -144,7 +144,7 @@ class ShardedFolder:
 
     def write_consensus(self, consensus: Consensus) -> None:
         """Keep the merged offsets."""
-        file = f"consensus-{self.whole.schedule.sweeps:05}.safetensors"
+        file = f"consensus-{self.whole.schedule.n_sweeps:05}.safetensors"
         arrays = dict(zip(Consensus._fields, consensus, strict=True))
         with disk_problems(self.path, "writing"):
             stored = write_arrays(self._disk, self.path, file, arrays)
@@ -153,7 +153,7 @@ class ShardedFolder:
 
     def lengthen(self, sweeps: int) -> None:
         """Set the number of sweeps per chain, which can only grow; merged offsets are then found anew."""
-        if sweeps != self.whole.schedule.sweeps:
+        if sweeps != self.whole.schedule.n_sweeps:
             self.whole.check_longer(sweeps)
             self._replace(replace(self._manifest, consensus=None))
             self.whole.lengthen(sweeps)

@@ -229,7 +229,7 @@ class ModelFolder:
     @property
     def finished(self) -> bool:
         """Whether every chain has made all its sweeps."""
-        return min(self.sweeps_done) >= self.schedule.sweeps
+        return min(self.sweeps_done) >= self.schedule.n_sweeps
 
     def posterior(self) -> Posterior:
         """Return the draws and traces written so far."""
@@ -300,9 +300,10 @@ class ModelFolder:
     def check_longer(self, sweeps: int) -> None:
         """Raise unless so many sweeps per chain are at least as many as planned."""
         check_count("sweeps", sweeps, least=1)
-        if sweeps < self.schedule.sweeps:
+        if sweeps < self.schedule.n_sweeps:
             raise SettingsError(
-                f"{display_name(self.path)} has {self.schedule.sweeps} sweeps per chain, {sweeps} are fewer. Give more."
+                f"{display_name(self.path)} has {self.schedule.n_sweeps} sweeps per chain, {sweeps} are fewer. "
+                "Give more."
             )
 
     def check_enough(self, sweeps: int) -> None:
@@ -311,7 +312,7 @@ class ModelFolder:
         done = max(self.sweeps_done, default=0)
         if sweeps < done:
             raise SettingsError(
-                f"{display_name(self.path)} has made {done} of {self.schedule.sweeps} sweeps per chain, {sweeps} are "
+                f"{display_name(self.path)} has made {done} of {self.schedule.n_sweeps} sweeps per chain, {sweeps} are "
                 f"fewer. Give {done} sweeps or more."
             )
 
@@ -335,8 +336,8 @@ class ModelFolder:
             raise StoreError(
                 f"{display_name(self.path)} was begun by a version with other moves. Go on with that version."
             )
-        if place.before + trace.n_features.size > self.schedule.sweeps or not trace.n_features.size:
-            raise StoreError(f"chain {place.chain} has {self.schedule.sweeps} sweeps to make, not more: not stored")
+        if place.before + trace.n_features.size > self.schedule.n_sweeps or not trace.n_features.size:
+            raise StoreError(f"chain {place.chain} has {self.schedule.n_sweeps} sweeps to make, not more: not stored")
 
     def _make_chain_folder(self, chain: int) -> None:
         folder = self.path / f"chain-{chain}"

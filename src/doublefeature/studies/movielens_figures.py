@@ -131,7 +131,7 @@ def draw_scores(study: Study) -> Figure:
 def draw_cost(study: Study) -> Figure:
     """Draw what a sweep costs, and the standard error of effects, against the number of shards, as measured."""
     sizes = list(study.by_shards)
-    sweeps = study.schedule.sweeps * study.schedule.chains
+    sweeps = study.schedule.n_sweeps * study.schedule.chains
     first = np.array([run["seconds"][0].mean() for run in study.by_shards.values()]) / sweeps
     total = first * sizes
     errors = [np.median(run["effect_errors"]) for run in study.by_shards.values()]

@@ -103,7 +103,7 @@ def cost_rows(study: Study) -> Rows:
                 "cpu_seconds_first_stage": float(first.sum()),
                 "cpu_seconds_second_stage": float(second.sum()),
                 "cpu_seconds_longest_shard": float((first + second).max()),
-                "cpu_seconds_per_sweep_and_shard": float(first.mean() / (plan.sweeps * plan.chains)),
+                "cpu_seconds_per_sweep_and_shard": float(first.mean() / (plan.n_sweeps * plan.chains)),
                 "effect_error_median": float(np.median(run["effect_errors"])) if run["effect_errors"].size else None,
                 "offset_sd_mean": float(run["offset_sd"].mean()),
                 "features_per_shard": float(run["features"][:, 0].mean()),
@@ -141,7 +141,7 @@ def _page(study: Study, tables: Mapping[str, Rows], shards: Sequence[ShardScore]
     parts = [
         "# MovieLens-1M, section 6 of the paper\n",
         f"{split.train.n_users} users, {split.train.n_items} films, {split.train.n_ratings} training ratings, one "
-        f"held-out rating per user. Seeds {seeds}; {plan.chains} chains of {plan.sweeps} sweeps ({plan.warmup} "
+        f"held-out rating per user. Seeds {seeds}; {plan.chains} chains of {plan.n_sweeps} sweeps ({plan.warmup} "
         f"warm-up, every {plan.thin}th kept), from no features. {study.shards} shards; merge and second stage "
         f"`{OURS[0]}`, `{OURS[1]}`, and as the authors ran it `{AUTHORS[0]}`, `{AUTHORS[1]}`.\n",
         "## Users\n",

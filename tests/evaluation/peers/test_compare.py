@@ -83,6 +83,11 @@ class TestScores:
         assert result.reference == "doublefeature"
         assert result.cells["doublefeature"][0].settings["sweeps"] == 20
 
+    def test_sweeps_go_by_the_ratings_unless_set(self, ratings):
+        own = registry.KNOWN["doublefeature"]
+        assert own.settle(ratings, own.defaults)["sweeps"] == 960
+        assert own.settle(ratings, own.complete({"sweeps": 480}))["sweeps"] == 480
+
     def test_lists_of_the_users_that_are_judged(self, ratings, here):
         split = make_splits(ratings, "holdout", seed=0)[0]
         users = listed_users(split)

@@ -41,6 +41,10 @@ def _nothing() -> None:
     pass
 
 
+def _as_given(train: Ratings, settings: Settings) -> Settings:
+    return settings
+
+
 @dataclass(frozen=True)
 class Peer:
     """A model that can be compared.
@@ -61,6 +65,8 @@ class Peer:
         By name of a setting, the values that tuning goes through, in order (`Search`).
     gives_levels
         Whether its answers hold probabilities; the others are calibrated.
+    settle
+        What settings become on given training ratings, where some go by them.
     prepare
         What has to be done before the clock starts, such as imports and compilation.
     patience
@@ -77,6 +83,7 @@ class Peer:
     choices: tuple[Settings, ...] = ()
     ladders: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     gives_levels: bool = False
+    settle: Callable[[Ratings, Settings], Settings] = _as_given
     prepare: Callable[[], None] = _nothing
     patience: Callable[[Ratings, Settings], float] | None = None
     extra: str = "peers"

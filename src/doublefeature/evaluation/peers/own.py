@@ -15,14 +15,21 @@ from doublefeature.recommender import DoubleFeature
 
 OWN = "doublefeature"
 """Name of this package's default model, and how the names of its presets begin."""
+AS_USUAL = 0
+"""Stands for the sweeps that there are on so many ratings unless told."""
 _PLAN = ("sweeps", "warmup", "thin", "chains")
 
 
 def _fit_own(train: Ratings, settings: Settings, seed: int) -> Fitted:
     plan = {name: settings[name] for name in _PLAN}
-    schedule = Schedule.from_dict({**plan, "threads": allowed_threads()})
+    schedule = Schedule.from_dict({**plan, "sweeps": plan["sweeps"] or None, "threads": allowed_threads()})
     model = DoubleFeature(preset=str(settings["preset"]), schedule=schedule, seed=seed).fit(train)
     return _answering(ModelPredictor(model))
+
+
+def _settle(train: Ratings, settings: Settings) -> Settings:
+    """Say the number of sweeps where it is left to the number of ratings."""
+    return settings if settings["sweeps"] else {**settings, "sweeps": Schedule().on_ratings(train.n_ratings).n_sweeps}
 
 
 def _fit_rule(train: Ratings, settings: Settings, seed: int) -> Fitted:
@@ -43,7 +50,7 @@ def _compile(preset: str) -> None:
 
 
 def _own(name: str, preset: str) -> Peer:
-    plan = {name: getattr(Schedule(), name) for name in _PLAN}
+    plan = {name: getattr(Schedule(), name) or AS_USUAL for name in _PLAN}
     return Peer(
         name=name,
         about=f"this package, preset {preset}",
@@ -51,6 +58,7 @@ def _own(name: str, preset: str) -> Peer:
         fit=_fit_own,
         defaults={"preset": preset, **plan},
         gives_levels=True,
+        settle=_settle,
         prepare=partial(_compile, preset),
         meaning=json.dumps([PRESETS[preset].to_dict(), Moves().to_dict()], sort_keys=True),
     )
