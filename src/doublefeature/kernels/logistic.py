@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature._jit import kernel, leaf
+from doublefeature._jit import inlined, kernel, leaf
 from doublefeature.kernels.gaussian import draw_normal, factorise
 from doublefeature.kernels.streams import Stream
 from doublefeature.kernels.variates import normal
@@ -65,6 +65,19 @@ def row_logit(traits: FloatArray, weights: FloatArray, row: int) -> float:
     for t in range(traits.shape[1]):
         total += traits[row, t] * weights[t + 1]
     return total
+
+
+@inlined
+def _four_logits(traits: FloatArray, weights: FloatArray, row: int) -> tuple[float, float, float, float]:
+    """Return the log odds of four rows, bit by bit those of `row_logit`; four sums at once wait less for each other."""
+    first = second = third = fourth = weights[0]
+    for t in range(traits.shape[1]):
+        weight = weights[t + 1]
+        first += traits[row, t] * weight
+        second += traits[row + 1, t] * weight
+        third += traits[row + 2, t] * weight
+        fourth += traits[row + 3, t] * weight
+    return first, second, third, fourth
 
 
 @leaf
@@ -122,18 +135,50 @@ def gather_weights(
     else:
         slope[0] = (prior.centre - weights[0]) / prior.spread**2
         precision[0, 0] = 1.0 / prior.spread**2
-    for row in range(members.size):
-        p = 1.0 / (1.0 + math.exp(-row_logit(traits, weights, row)))
-        gap = members[row] - p
-        v = p * (1.0 - p)
-        slope[0] += gap
-        precision[0, 0] += v
-        for a in range(1, size):
-            z = traits[row, a - 1]
-            slope[a] += gap * z
-            precision[a, 0] += v * z
-            for b in range(1, a + 1):
-                precision[a, b] += v * z * traits[row, b - 1]
+    fours = members.size - members.size % 4
+    for row in range(0, fours, 4):
+        _gather_four(traits, members, weights, row, told)
+    for row in range(fours, members.size):
+        _gather_one(traits, members, weights, row, told)
+
+
+@inlined
+def _gather_one(traits: FloatArray, members: FloatArray, weights: FloatArray, row: int, told: tuple) -> None:
+    """Add what one row says of precision and slope."""
+    precision, slope = told
+    p = 1.0 / (1.0 + math.exp(-row_logit(traits, weights, row)))
+    gap = members[row] - p
+    v = p * (1.0 - p)
+    slope[0] += gap
+    precision[0, 0] += v
+    for a in range(1, weights.size):
+        z = traits[row, a - 1]
+        slope[a] += gap * z
+        precision[a, 0] += v * z
+        for b in range(1, a + 1):
+            precision[a, b] += v * z * traits[row, b - 1]
+
+
+@inlined
+def _gather_four(traits: FloatArray, members: FloatArray, weights: FloatArray, row: int, told: tuple) -> None:
+    """Add what four rows say, one after the other: the same bits as by `_gather_one`, in half the time."""
+    precision, slope = told
+    logits = _four_logits(traits, weights, row)
+    p0, p1 = 1.0 / (1.0 + math.exp(-logits[0])), 1.0 / (1.0 + math.exp(-logits[1]))
+    p2, p3 = 1.0 / (1.0 + math.exp(-logits[2])), 1.0 / (1.0 + math.exp(-logits[3]))
+    gap0, gap1, gap2, gap3 = members[row] - p0, members[row + 1] - p1, members[row + 2] - p2, members[row + 3] - p3
+    v0, v1, v2, v3 = p0 * (1.0 - p0), p1 * (1.0 - p1), p2 * (1.0 - p2), p3 * (1.0 - p3)
+    row0, row1, row2, row3 = traits[row], traits[row + 1], traits[row + 2], traits[row + 3]
+    slope[0] = slope[0] + gap0 + gap1 + gap2 + gap3
+    precision[0, 0] = precision[0, 0] + v0 + v1 + v2 + v3
+    for a in range(1, weights.size):
+        z0, z1, z2, z3 = row0[a - 1], row1[a - 1], row2[a - 1], row3[a - 1]
+        slope[a] = slope[a] + gap0 * z0 + gap1 * z1 + gap2 * z2 + gap3 * z3
+        z0, z1, z2, z3 = v0 * z0, v1 * z1, v2 * z2, v3 * z3
+        line = precision[a]
+        line[0] = line[0] + z0 + z1 + z2 + z3
+        for b in range(a):
+            line[b + 1] = line[b + 1] + z0 * row0[b] + z1 * row1[b] + z2 * row2[b] + z3 * row3[b]
 
 
 @kernel
