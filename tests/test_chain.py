@@ -34,6 +34,11 @@ class TestRunChain:
         assert len(draws) == schedule.draws_per_chain
         assert draws[0].n_features == draws[0].effect.size
 
+    def test_sweeps_left_open_go_by_the_ratings(self, ratings):
+        news: list[Progress] = []
+        next(run_chain(ratings, PRIORS, df.Schedule(warmup=0, thin=1), progress=news.append))
+        assert news[0].sweeps == 960
+
     def test_a_caller_can_stop(self, ratings):
         schedule = df.Schedule(sweeps=10**6, warmup=0, thin=1, threads=1)
         assert len(list(itertools.islice(run_chain(ratings, PRIORS, schedule), 3))) == 3

@@ -71,7 +71,7 @@ def run_sweeps(
     traits
         What is known of users and items besides the ratings; None finds it out (see `traits_of`).
     """
-    moves = moves or Moves()
+    moves, schedule = moves or Moves(), schedule.on_ratings(ratings.n_ratings)
     seed, chain = check_seed(stream[0]), check_seed(stream[1])
     sizes = (ratings.n_users, ratings.n_items, ratings.n_levels)
     begin = start or Start(empty_state(priors, *sizes))
@@ -258,7 +258,7 @@ def sample(
 
     Interrupted (Ctrl-C), it lets every chain finish its sweep and raises again.
     """
-    schedule = (schedule or Schedule()).on_ratings(ratings.n_ratings)
+    schedule = schedule or Schedule()
     recorders = [Recorder(schedule) for _ in range(schedule.chains)]
     job = Job(ratings, priors, schedule, moves, check_seed(seed))
     lanes = [Lane(chain, recorder) for chain, recorder in enumerate(recorders)]
