@@ -55,7 +55,9 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="Sweeps per chain, warm-up included; default: 480, or 960 below 50,000 ratings."),
     ] = None,
-    warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps thrown away; default: half.")] = None,
+    warmup: Annotated[
+        int | None, typer.Option(min=0, help="Sweeps thrown away; default: half of --sweeps, or 120.")
+    ] = None,
     thin: Annotated[int | None, typer.Option(min=1, help="Keep every so many sweeps.")] = None,
     chains: Annotated[int | None, typer.Option(min=1, help="Independent chains.")] = None,
     threads: Threads = None,

@@ -69,7 +69,7 @@ def row_logit(traits: FloatArray, weights: FloatArray, row: int) -> float:
 
 @inlined
 def _four_logits(traits: FloatArray, weights: FloatArray, row: int) -> tuple[float, float, float, float]:
-    """Return the log odds of four rows, bit by bit those of `row_logit`; four sums at once wait less for each other."""
+    """Return the log odds of four rows, bit by bit those of `row_logit`; four sums do not wait for each other."""
     first = second = third = fourth = weights[0]
     for t in range(traits.shape[1]):
         weight = weights[t + 1]
@@ -161,7 +161,7 @@ def _gather_one(traits: FloatArray, members: FloatArray, weights: FloatArray, ro
 
 @inlined
 def _gather_four(traits: FloatArray, members: FloatArray, weights: FloatArray, row: int, told: tuple) -> None:
-    """Add what four rows say, one after the other: the same bits as by `_gather_one`, in half the time."""
+    """Add what four rows say, one after the other: the same bits as by `_gather_one`, and a sum is touched once."""
     precision, slope = told
     logits = _four_logits(traits, weights, row)
     p0, p1 = 1.0 / (1.0 + math.exp(-logits[0])), 1.0 / (1.0 + math.exp(-logits[1]))
