@@ -1,6 +1,7 @@
 """How long chains should be: one run on training parts, judged after 240, 480, … sweeps.
 
     python benchmarks/length.py ml-100k paper [--seeds 4] [--sweeps 960]
+    python benchmarks/length.py answers.csv holdout
 
 Ratings that any of the first three splits of the protocol tests on are left out before a tenth of the rest is held out,
 so no rating that is reported elsewhere is looked at. One row per length: log score, its paired difference from 480
@@ -17,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from doublefeature import DoubleFeature, Ratings, Schedule, load_dataset
+from doublefeature import DoubleFeature, Ratings, Schedule, load_dataset, read_ratings
+from doublefeature.datasets import DATASET_NAMES
 from doublefeature.evaluation.scores import answers, log_scores, ranked_scores
 from doublefeature.evaluation.splits import PAPER_ITEMS, PAPER_RATINGS, Split, make_splits
 from doublefeature.posterior.predict import levels_in_draw
@@ -31,7 +33,7 @@ def never_tested(name: str, protocol: str) -> Ratings:
     """Return the ratings of a protocol that none of the reported splits tests on."""
     shared = Path(__file__).resolve().parents[2] / "shared" / "data"
     os.environ.setdefault("DOUBLEFEATURE_DATA", str(shared))
-    ratings = load_dataset(name)
+    ratings = load_dataset(name) if name in DATASET_NAMES else read_ratings(name)
     tests = [make_splits(ratings, protocol, seed=seed)[0].test for seed in REPORTED]
     if protocol == "paper":
         ratings = ratings.top_items(PAPER_ITEMS, min_ratings_per_user=PAPER_RATINGS)
@@ -77,7 +79,7 @@ def show(seed: str, found: dict[int, NDArray[np.float64]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", choices=("ml-100k", "ml-1m", "ml-latest-small"))
+    parser.add_argument("data", help=f"a file of ratings, or one of {', '.join(DATASET_NAMES)}")
     parser.add_argument("protocol", choices=("paper", "holdout"))
     parser.add_argument("--seeds", type=int, default=4, help="splits of what is left")
     parser.add_argument("--sweeps", type=int, default=960)

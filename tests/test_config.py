@@ -103,7 +103,7 @@ def test_spreads_grow_with_wide_scales():
 
 def test_few_ratings_have_more_sweeps_unless_told():
     usual = Schedule(chains=8)
-    assert [usual.on_ratings(n).n_sweeps for n in (1, 49_999, 50_000, 10**9)] == [960, 960, 480, 480]
+    assert [usual.on_ratings(n).n_sweeps for n in (1, 74_999, 75_000, 10**9)] == [960, 960, 480, 480]
     assert usual.on_ratings(10) == Schedule(sweeps=960, chains=8)
     assert usual.on_ratings(10).on_ratings(10**9).n_sweeps == 960
     told = Schedule(sweeps=480)

@@ -26,7 +26,7 @@ LEARNABLE = (
 )
 
 
-_SWEEPS, _SWEEPS_ON_FEW, _FEW_RATINGS = 480, 960, 50_000
+_SWEEPS, _SWEEPS_ON_FEW, _FEW_RATINGS = 480, 960, 75_000
 """How many sweeps a chain has unless told, and on how few ratings it has more (docs/defaults.md)."""
 MERGES = ("precision", "draws", "paper")
 """How item offsets of shards can be merged (see `Sharding`)."""
@@ -294,7 +294,7 @@ class Schedule(_Settings):
     """How long a run is and how it is spread over chains and threads."""
 
     sweeps: int | None = None
-    """Sweeps per chain, warm-up included. None: 480, or 960 below 50,000 ratings, where they take little time."""
+    """Sweeps per chain, warm-up included. None: 480, or 960 below 75,000 ratings, where they take little time."""
     warmup: int = 120
     """Sweeps thrown away at the start of each chain."""
     thin: int = 8

@@ -53,7 +53,7 @@ def evaluate(
     preset: Annotated[str | None, typer.Option(help="Model; default: that of fit.")] = None,
     sweeps: Annotated[
         int | None,
-        typer.Option(min=1, help="Sweeps per chain, warm-up included; default: 480, or 960 below 50,000 ratings."),
+        typer.Option(min=1, help="Sweeps per chain, warm-up included; default: 480, or 960 below 75,000 ratings."),
     ] = None,
     warmup: Annotated[
         int | None, typer.Option(min=0, help="Sweeps thrown away; default: half of --sweeps, or 120.")
