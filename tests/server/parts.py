@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -72,15 +73,24 @@ def postgres_or_skip(folder: Path) -> Iterator[Postgres]:
         absent("PostgreSQL", "postgresql")
     home = Path(tempfile.mkdtemp(prefix="df-postgres-", dir="/tmp"))
     data, port = home / "data", free_port()
-    before: list[str] = []
-    if os.geteuid() == 0:
-        user = "postgres" if shutil.which("runuser") and _has_user("postgres") else "nobody"
-        shutil.chown(home, user)
-        before = ["runuser", "-u", user, "--"]
+    user, group, groups = None, None, None
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        account = _account("postgres") or pwd.getpwnam("nobody")
+        user, group, groups = account.pw_uid, account.pw_gid, [account.pw_gid]
+        os.chown(home, user, group)
     log = home / "log"
 
     def run(*command: str) -> None:
-        subprocess.run([*before, *command], check=True, capture_output=True, cwd="/", timeout=120)
+        subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            cwd="/",
+            timeout=120,
+            user=user,
+            group=group,
+            extra_groups=groups,
+        )
 
     run(initdb, "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C")
     options = f"-h 127.0.0.1 -p {port} -k {home}"
@@ -92,14 +102,11 @@ def postgres_or_skip(folder: Path) -> Iterator[Postgres]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _has_user(name: str) -> bool:
-    import pwd
-
+def _account(name: str) -> pwd.struct_passwd | None:
     try:
-        pwd.getpwnam(name)
+        return pwd.getpwnam(name)
     except KeyError:
-        return False
-    return True
+        return None
 
 
 class Running:
